@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import peewee
 from msgspec import Struct, structs
@@ -15,7 +16,8 @@ from gateway.callers.models import ApiKey, GuardrailFinding, GuardrailRow, Proje
 from gateway.clock import DAY_US
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
-from gateway.guardrails.rule_sets import GuardrailRule, detectors_of
+from gateway.guardrails.checkers import NO_ADDRESS, Checker
+from gateway.guardrails.rule_sets import CHANGES, GuardrailRule, detectors_of
 from gateway.store.database import WHOLE, Database, ListSlice
 
 SCOPES = ("organization", "project", "key")
@@ -89,6 +91,7 @@ def add_guardrail(
             content=content_of(new, []),
             probation=new.probation,
             active=active,
+            checker_secret=new.checker.sealed if new.checker else "",
             created_at=now,
             updated_at=now,
         ).execute()
@@ -109,11 +112,11 @@ def change_guardrail(
     *,
     actor: str,
 ) -> StoredGuardrail:
-    """Change members of a rule. InvalidRequest, NotFound."""
+    """Change members of a rule; a change that can be called gets the member as it is. InvalidRequest, NotFound."""
 
     def work(now: int) -> StoredGuardrail:
         before = _find(organization_id, guardrail_id)
-        rule = structs.replace(before.rule, **changes)
+        rule = structs.replace(before.rule, **_made(changes, before.rule))
         check_rule(rule)
         _write(rule, before.exceptions, now, before.active if active is None else active)
         after = _find(organization_id, guardrail_id)
@@ -206,10 +209,32 @@ def count_findings(database: Database, organization_id: str, days: int) -> tuple
 
 def check_rule(rule: GuardrailRule) -> None:
     """InvalidRequest unless the rule looks for something that can be found, somewhere."""
-    if not detectors_of(rule):
-        raise InvalidRequest("A guardrail needs detectors, terms or patterns.", param="detectors")
+    detectors = detectors_of(rule)
+    if rule.checker is not None:
+        _check_checker(rule, rule.checker, bool(detectors))
+    elif not detectors:
+        raise InvalidRequest("A guardrail needs detectors, terms, patterns or a checker.", param="detectors")
     if not rule.places:
         raise InvalidRequest("A guardrail needs at least one place.", param="places")
+
+
+def _check_checker(rule: GuardrailRule, checker: Checker, more: bool) -> None:
+    """InvalidRequest for a checker that is not complete, or that cannot do what the rule says."""
+    form = checker.kind
+    if more:
+        text = "A guardrail has either a checker or detectors, terms and patterns; add two guardrails."
+        raise InvalidRequest(text, param="checker")
+    if rule.action in CHANGES and not form.places:
+        text = f"{form.title} does not say where in a text it found something: use block, warn or log."
+        raise InvalidRequest(text, param="action")
+    if not checker.address and form.address != NO_ADDRESS:
+        raise InvalidRequest(f"A guardrail with {form.title} needs its address.", param="address")
+    if form.credential == "required" and not checker.sealed:
+        raise InvalidRequest(f"A guardrail with {form.title} needs a credential: {form.secret}.", param="credential")
+
+
+def _made(changes: Mapping[str, Any], rule: GuardrailRule) -> dict[str, Any]:
+    return {name: value(getattr(rule, name)) if callable(value) else value for name, value in changes.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -224,6 +249,7 @@ def _write(rule: GuardrailRule, exceptions: tuple[GuardrailException, ...], now:
         content=content_of(rule, [structs.asdict(entry) for entry in exceptions]),
         probation=rule.probation,
         active=active,
+        checker_secret=rule.checker.sealed if rule.checker else "",
         updated_at=now,
     ).where(GuardrailRow.id == rule.id).execute()
 
@@ -283,4 +309,6 @@ def _audit(action: str, stored: StoredGuardrail, actor: str, now: int) -> None:
         **{"places": list(rule.places), "models": list(rule.models), "unread": rule.on_unread},
         **{"probation": rule.probation, "active": stored.active, "exceptions": len(stored.exceptions)},
     }
+    if rule.checker is not None:
+        detail |= {"checker": rule.checker.form, "host": urlsplit(rule.checker.address).hostname or ""}
     audit.append(action, stored.id, actor=actor, at_us=now, organization_id=stored.organization_id, detail=detail)

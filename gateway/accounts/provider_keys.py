@@ -32,6 +32,7 @@ ALSO_SEALED = (
     ("identity_provider", "id", "client_secret"),
     ("sso_login", "id", "refresh_token"),
     ("sso_login", "id", "id_token_hint"),
+    ("guardrail_rule", "id", "checker_secret"),
 )
 
 

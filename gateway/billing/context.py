@@ -96,7 +96,8 @@ class RequestContext(Struct, eq=False):
     `end_user` is the person whom the caller serves, as a limit counts it; `limits` are those of the organization
     that apply, `limit_note` says which of them act without refusing. `headers` are those that the caller sent (names
     in lower case); `route` is the choice that a route made for it, `routed` the request for the models of that choice
-    while these are planned. `noted`: headers of the answer tell of a limit or a route.
+    while these are planned. `noted`: headers of the answer tell of a limit or a route. `is_check`: a guardrail asks a
+    classifier model, and no guardrail applies.
     """
 
     request_id: str
@@ -137,6 +138,7 @@ class RequestContext(Struct, eq=False):
     route: RouteChoice | None = None
     routed: Request | None = None
     noted: bool = False
+    is_check: bool = False
 
     def attribute(self) -> None:
         """Compute `attribution`, after label, session or metadata were set."""

@@ -3,7 +3,10 @@
 import json
 from typing import Any
 
+from msgspec import convert, to_builtins
+
 from gateway.callers.models import GuardrailRow
+from gateway.guardrails.checkers import Checker
 from gateway.guardrails.rule_sets import GuardrailRule
 
 # The members of a rule that are stored as JSON, besides `exceptions`.
@@ -17,6 +20,8 @@ def rule_of(row: GuardrailRow) -> GuardrailRule:
     members: dict[str, Any] = {name: tuple(content.get(name, ())) for name in LISTS}
     members |= {name: content[name] for name in TEXTS if name in content}
     exceptions = frozenset(entry["fingerprint"] for entry in content.get("exceptions", ()))
+    if "checker" in content:
+        members["checker"] = convert({**content["checker"], "sealed": row.checker_secret}, Checker)
     action: Any = row.action
     return GuardrailRule(row.id, row.name, action, probation=row.probation, exceptions=exceptions, **members)
 
@@ -25,6 +30,8 @@ def content_of(rule: GuardrailRule, exceptions: list[dict[str, Any]]) -> str:
     """Return the JSON of a row's `content`. `exceptions` are {fingerprint, note, added_at_us}."""
     members: dict[str, Any] = {name: list(getattr(rule, name)) for name in LISTS}
     members |= {name: getattr(rule, name) for name in TEXTS}
+    if rule.checker is not None:
+        members["checker"] = {name: value for name, value in to_builtins(rule.checker).items() if name != "sealed"}
     return json.dumps({**members, "exceptions": exceptions}, sort_keys=True)
 
 

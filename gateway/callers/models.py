@@ -249,6 +249,7 @@ class GuardrailRow(Base):
     content = peewee.TextField()
     probation = peewee.BooleanField(default=False)
     active = peewee.BooleanField(default=True)
+    checker_secret = peewee.TextField(default="")  # encrypted
     created_at = TimeField()
     updated_at = TimeField()
 

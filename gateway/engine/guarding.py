@@ -4,12 +4,11 @@ import hashlib
 import hmac
 import re
 from collections import OrderedDict
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
-from msgspec import structs
 
 from gateway.billing.context import RequestContext
 from gateway.callers.access import keeps_nothing
@@ -19,40 +18,25 @@ from gateway.callers.vault import Vault
 from gateway.callers.versioned_cache import VersionedCache
 from gateway.clock import Clock
 from gateway.control.version import Control
+from gateway.engine.content_checks import Asker, ContentChecks
+from gateway.engine.guarded_requests import GuardedRequest
 from gateway.engine.planning import RoutePlan
-from gateway.errors import ContentRefused, GatewayError, InvalidRequest, Unavailable
-from gateway.guardrails.guarded_texts import AnswerStream, AnswerTexts, Findings, RequestEditor, edit_answer, unreadable
+from gateway.errors import ContentRefused, InvalidRequest, Unavailable
+from gateway.guardrails.checked_texts import CheckCollector, CheckedEditor, CheckedRules
+from gateway.guardrails.checkers import NO_ADDRESS
+from gateway.guardrails.detectors import built_in
+from gateway.guardrails.guarded_texts import Findings, RequestEditor
 from gateway.guardrails.placeholders import Masks
 from gateway.guardrails.rule_sets import GuardrailRule, Match, Place, RuleSet
-from gateway.guardrails.texts import TextWalk
+from gateway.ids import new_hex
 from gateway.metering.counters import Counters
-from gateway.neutral.chat import ChatRequest, ChatResult, Choice, FinishReason
-from gateway.neutral.events import (
-    Batch,
-    BlockDone,
-    Event,
-    Failed,
-    Finished,
-    Heartbeat,
-    ImageMade,
-    MediaPiece,
-    Notice,
-    PartFound,
-    Progress,
-    ReasoningDelta,
-    RefusalDelta,
-    SourceFound,
-    Started,
-    TextDelta,
-    ToolCallDelta,
-)
-from gateway.neutral.parts import Part, Refusal, ToolCall
 from gateway.neutral.request import Request
 from gateway.runtime.threads import compute, compute_if
 from gateway.store import redis as redis_keys
 from gateway.store.database import Database
 from gateway.store.journal import Journal, Statement
 from gateway.store.redis import Redis
+from gateway.transport import Transport
 
 R = TypeVar("R", bound=Request)
 
@@ -60,6 +44,8 @@ KNOWN = "guardrails"  # in a caller's memo: the RuleSet, or NO_RULES
 CURRENT = "current guardrails"  # the same with the rows that it was made of
 NO_RULES = "none"
 LARGE_TEXT = 1 << 16  # bytes of input that are checked in a thread
+OWN_KINDS = ("term", "pattern")  # of values, besides those of detectors
+CHECKER_KIND = "checker"  # in metrics: the kinds that checkers name are without number
 MAX_TEST = 200_000  # characters of a text that is tested
 SETS = 100  # of rules that a worker remembers; those in use are held by their callers
 SESSIONS = 10_000  # with a table that a worker remembers
@@ -68,25 +54,22 @@ SESSION_BYTES = 1 << 18  # of the values of one session's table
 TABLES_BYTES = 64 << 20  # of all tables that a worker remembers
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 SESSION_TTL_S = 24 * 3600.0
-OPTIONS = ("extra", "image_config", "prompt_cache_key", "service_tier")  # that are sent to providers
 RECORD = Statement(
     "guardrail_finding",
     "INSERT INTO guardrail_finding (request_id, rule, kind, place, organization, project, api_key, action, count, at) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (request_id, rule, kind, place) DO UPDATE SET "
     "count = guardrail_finding.count + excluded.count",
 )
-# Operations without text in their whole answers: vectors, scores, and the id of a job.
-NUMBERS_ONLY = frozenset(("embeddings", "rerank", "videos"))
-PLAIN_EVENTS = (Started, Notice, Heartbeat, Progress)
-BLOCK_FINISH: FinishReason = "content_filter"
 
 
 class TestedText(NamedTuple):
-    """The result of rules for a text: the values that they found, and the text that would be sent."""
+    """The result of rules for a text: the values that they found, and the text that would be sent. `failed` are the
+    rules whose checker failed, with the reason."""
 
     matches: list[Match]
     text: str
     blocked: bool
+    failed: list[tuple[GuardrailRule, str]]
 
 
 class SessionTables:
@@ -171,7 +154,9 @@ class Guarding:
         clock: Clock,
         secret: bytes,
         counters: Counters,
+        transport: Transport,
     ) -> None:
+        self.checks = ContentChecks(transport, vault, clock, counters)
         self._counters = counters
         self._database = database
         self._journal = journal
@@ -227,16 +212,36 @@ class Guarding:
     def test(self, organization_id: str, rules: tuple[GuardrailRule, ...], text: str, place: Place) -> TestedText:
         """Return what these rules of an organization would do with a text in a request without a session."""
         if not rules:
-            return TestedText([], text, False)
+            return TestedText([], text, False, [])
         chosen = self.rule_set(organization_id, rules)
         key = hmac.digest(self._secret, f"test\0{organization_id}".encode(), "sha256")
         editor = RequestEditor(chosen, Masks(key), Findings())
 
         def search() -> TestedText:
             edited = editor.text(text, place)
-            return TestedText(chosen.find(text, place), edited, editor.error is not None)
+            return TestedText(chosen.find(text, place), edited, editor.error is not None, [])
 
-        return compute_if(chosen.slow or len(text) > LARGE_TEXT, search)
+        tested = compute_if(chosen.slow or len(text) > LARGE_TEXT, search)
+        checked = chosen.answer_checks if place == "answer" else chosen.request_checks
+        return self._ask_checkers(organization_id, chosen, checked, tested, place) if checked else tested
+
+    def _ask_checkers(
+        self, organization_id: str, rules: RuleSet, checked: Sequence[GuardrailRule], tested: TestedText, place: Place
+    ) -> TestedText:
+        """Return a tested text with what the checkers find in it, as the other rules leave it."""
+        # Classifier models are asked by requests, which pay for them.
+        checked = [rule for rule in checked if rule.checker and rule.checker.kind.address != NO_ADDRESS]
+        collector = CheckCollector(checked)
+        collector.text(tested.text, place)
+        results = self.checks.check(Asker(organization_id, new_hex()), collector.contents, remembered=False)
+        found = CheckedRules(checked, rules, results.found)
+        key = hmac.digest(self._secret, f"test\0{organization_id}".encode(), "sha256")
+        editor = CheckedEditor(found, Masks(key), Findings())
+        text = editor.text(tested.text, place)
+        matches = [*tested.matches, *found.find(tested.text, place)]
+        failed = [(rule, results.failed[rule.checker]) for rule in checked if rule.checker in results.failed]
+        waits = any(rule.checker and not rule.probation and rule.checker.on_failure == "block" for rule, _ in failed)
+        return TestedText(matches, text, tested.blocked or editor.error is not None or waits, failed)
 
     def masks_of(self, caller: Caller, session: str) -> Masks:
         """Return the placeholders of a session of a key, with the values that it has had."""
@@ -257,17 +262,18 @@ class Guarding:
         applied = self.rules_for(context.caller, rules, _names_of(request, route_plan))
         if applied is None:
             return request
-        guard = context.guard = GuardedRequest(self, context, applied, request)
+        masks = self.masks_of(context.caller, context.session)
+        guard = context.guard = GuardedRequest(context, applied, request, masks, self.checks, self.record)
         large = applied.slow or request.large or request.requirements.prompt_bytes > LARGE_TEXT
         request.content()
         try:
-            protected = compute_if(large, guard.protect, request)
-        except ContentRefused:
+            protected = guard.protect(request, large)
+        except (ContentRefused, Unavailable):
             guard.record()
             raise
         except RecursionError:
             raise InvalidRequest("The body is nested too deeply to be checked by the guardrails.") from None
-        guard.keep()
+        self.keep(context, masks)
         return protected
 
     def record(self, context: RequestContext, findings: Findings) -> None:
@@ -280,7 +286,8 @@ class Guarding:
             for one in found
         ]
         for one in found:
-            self._counters.add("guardrail_findings_total", (one.kind, one.place, one.action), one.values)
+            kind = one.kind if one.kind in built_in() or one.kind in OWN_KINDS else CHECKER_KIND
+            self._counters.add("guardrail_findings_total", (kind, one.place, one.action), one.values)
         for content in findings.not_checked():
             self._counters.add("guardrail_unread_total", (content,))
         if rows:
@@ -291,247 +298,6 @@ class Guarding:
 
     def _read(self, organization_id: str, version: int) -> tuple[tuple[str, str, GuardrailRule], ...]:
         return self._database.read(lambda: read_rules(organization_id))
-
-
-class GuardedRequest:
-    """The rules in force for one request, what they found in it, and the values that its answer gets back."""
-
-    def __init__(self, guarding: Guarding, context: RequestContext, rules: RuleSet, request: Request) -> None:
-        self._guarding = guarding
-        self._context = context
-        self.rules = rules
-        self.findings = Findings()
-        self._masks = guarding.masks_of(context.caller, context.session)
-        needs = request.requirements
-        self._texts = AnswerTexts(rules, self._masks, self.findings, needs.json_object or needs.json_schema)
-        self.is_chat = isinstance(request, ChatRequest)
-        self._operation = request.operation
-        self._recorded = False
-        self.blocked: ContentRefused | None = None
-
-    def protect(self, request: R) -> R:
-        """Return the request with its texts edited. It is rebuilt for its provider rather than relayed, so that a
-        provider gets nothing that was not read here."""
-        editor = RequestEditor(self.rules, self._masks, self.findings)
-        walk = TextWalk(editor)
-        content = request.content()
-        edited = walk.edit(content, "prompt")
-        user = walk.edit(request.user, "prompt")
-        options = walk.edit_fields(
-            request.options, "prompt", frozenset(type(request.options).__struct_fields__) - frozenset(OPTIONS)
-        )
-        if request.requirements.media and not self.findings.unread:
-            editor.unread("media")
-        changes: dict[str, Any] = {"native": None, "user": user, "options": options}
-        if isinstance(request, ChatRequest):
-            changes["completion"] = walk.edit(request.completion, "prompt")
-        if editor.error is not None:
-            raise editor.error
-        needs = request.requirements
-        if editor.growth:
-            grown = {"longest_input": needs.longest_input + editor.growth} if needs.longest_input else {}
-            changes["requirements"] = structs.replace(needs, prompt_bytes=needs.prompt_bytes + editor.growth, **grown)
-        changes["warnings"] = (*request.warnings, *self.findings.warnings(answer=False))
-        if edited is not content:
-            changes["decode"] = lambda: edited
-            changes["_decoded"] = edited
-            if isinstance(request, ChatRequest):
-                changes["inlined"] = None
-        return structs.replace(request, **changes)
-
-    def keep(self) -> None:
-        """Store the values that the request added to its session."""
-        self._guarding.keep(self._context, self._masks)
-
-    def answer(self, result: Any) -> Any:
-        """Return a whole answer with its texts checked and its values restored. Raises ContentRefused if a rule blocks
-        it and its operation has no form for a refusal."""
-        try:
-            if isinstance(result, ChatResult):
-                result = compute_if(self.rules.slow or result.large, self._answer_chat, result)
-            elif self._operation not in NUMBERS_ONLY:
-                large = self.rules.slow or result.large
-                result = compute_if(large, edit_answer, result, self._texts, self.findings, self.rules)
-        finally:
-            self.record()
-        warnings = self.findings.warnings(answer=True)
-        if warnings:
-            result.warnings = (*result.warnings, *warnings)
-            if self._context.outcome is not None:
-                self._context.outcome.warnings.extend(warnings)
-        return result
-
-    def stream(self, batches: Generator[Batch, None, None]) -> Generator[Batch, None, None]:
-        """Yield the batches of an answer with their texts checked and their values restored."""
-        return GuardedStream(self, self._texts, batches).run()
-
-    def record(self) -> None:
-        """Store what was found, once."""
-        if not self._recorded:
-            self._recorded = True
-            self._guarding.record(self._context, self.findings)
-
-    def usage(self) -> Any:
-        """Return the usage of the answer so far, None where it is not known yet."""
-        outcome = self._context.outcome
-        return outcome.serving.usage if outcome is not None and outcome.attempts else None
-
-    def note_unread(self, kind: str) -> None:
-        """Note that content of the answer was not read. ContentRefused where a rule refuses that."""
-        self.findings.add_unread("answer", kind)
-        rule = self.rules.refusing(inputs=False)
-        if rule is not None:
-            raise unreadable(rule, kind, answer=True)
-
-    def edit_part(self, value: Any) -> Any:
-        """Return a part of an answer with its texts edited. ContentRefused."""
-        return edit_answer(value, self._texts, self.findings, self.rules)
-
-    def _answer_chat(self, result: ChatResult) -> ChatResult:
-        try:
-            choices = tuple(self._edit_choice(choice) for choice in result.choices)
-        except ContentRefused as error:
-            refused = Choice(_refusal_parts(error), BLOCK_FINISH)
-            choices = tuple(refused for _ in result.choices)
-        result.choices = choices
-        return result
-
-    def _edit_choice(self, choice: Choice) -> Choice:
-        return structs.replace(choice, parts=tuple(self._edit_part(part) for part in choice.parts))
-
-    def _edit_part(self, part: Part) -> Part:
-        if not isinstance(part, ToolCall):
-            edited: Part = self.edit_part(part)
-            return edited
-        arguments = self._texts.whole(part.arguments, not part.custom, self._texts.gets_values(part.name))
-        return structs.replace(part, arguments=arguments)
-
-
-class GuardedStream:
-    """A streamed answer: one window for each text in it."""
-
-    def __init__(self, guard: GuardedRequest, texts: AnswerTexts, batches: Generator[Batch, None, None]) -> None:
-        self._guard = guard
-        self._texts = texts
-        self._batches = batches
-        self._open: dict[tuple[int, int], tuple[AnswerStream, Any]] = {}
-        self._last_block = -1
-
-    def run(self) -> Generator[Batch, None, None]:
-        """Yield the edited batches; a blocked value ends the answer with a refusal."""
-        try:
-            for batch in self._batches:
-                sent: Batch = []
-                try:
-                    for event in batch:
-                        self._take(event, sent)
-                except ContentRefused as error:
-                    self._guard.blocked = error
-                    self._batches.close()
-                    yield [*sent, *self._refuse(error)]
-                    return
-                if sent:
-                    yield sent
-                elif batch:
-                    yield [Heartbeat()]
-        finally:
-            self._batches.close()
-            self._guard.record()
-
-    def _take(self, event: Event, sent: Batch) -> None:
-        if isinstance(event, TextDelta | RefusalDelta | ReasoningDelta | ToolCallDelta):
-            self._take_delta(event, sent)
-        elif isinstance(event, Finished):
-            self._flush_all(sent)
-            sent += [Notice(text) for text in self._guard.findings.warnings(answer=True)]
-            sent.append(event)
-        elif isinstance(event, Failed):
-            sent.append(event)
-        elif isinstance(event, BlockDone):
-            self._flush((event.choice, event.block), sent)
-            sent.append(event)
-        elif isinstance(event, PLAIN_EVENTS):
-            sent.append(event)
-        else:
-            self._take_whole(event, sent)
-
-    def _take_delta(self, event: Any, sent: Batch) -> None:
-        self._last_block = max(self._last_block, event.block)
-        place = (event.choice, event.block)
-        if place not in self._open:
-            self._flush_all(sent, event.choice)
-            self._open[place] = (self._begin(event), event)
-        text, _ = self._open[place]
-        field = "arguments" if isinstance(event, ToolCallDelta) else "text"
-        given = getattr(event, field)
-        written = text.feed(given)
-        if written == given:
-            sent.append(event)
-        elif written or _has_more(event, field):
-            sent.append(structs.replace(event, **{field: written}))
-
-    def _begin(self, event: Any) -> AnswerStream:
-        if isinstance(event, ToolCallDelta):
-            return self._texts.stream(not event.custom, self._texts.gets_values(event.name))
-        return self._texts.stream()
-
-    def _flush(self, place: tuple[int, int], sent: Batch) -> None:
-        known = self._open.get(place)
-        if known is None:
-            return
-        text, first = known
-        rest = text.flush()
-        if rest:
-            sent.append(_piece_of(first, rest))
-
-    def _flush_all(self, sent: Batch, choice: int | None = None) -> None:
-        """Send the rest of all texts. Before another block of a `choice` begins, of its texts only: the arguments of
-        several tool calls may come in turns."""
-        for place, (_, first) in self._open.items():
-            if choice is None or (place[0] == choice and not isinstance(first, ToolCallDelta)):
-                self._flush(place, sent)
-
-    def _take_whole(self, event: Any, sent: Batch) -> None:
-        """Take an event that has a whole part, or content that cannot be read."""
-        if isinstance(event, SourceFound):
-            sent.append(structs.replace(event, source=self._guard.edit_part(event.source)))
-        elif isinstance(event, PartFound):
-            sent.append(structs.replace(event, part=self._guard.edit_part(event.part)))
-        elif isinstance(event, MediaPiece | ImageMade):
-            self._guard.note_unread("media")
-            self._flush_all(sent, event.choice)
-            sent.append(event)
-        else:
-            raise TypeError(f"an event {type(event).__name__} passed the guardrails unread")
-
-    def _refuse(self, error: ContentRefused) -> Batch:
-        if not self._guard.is_chat:
-            return [Failed(error, self._guard.usage())]
-        return [RefusalDelta(error.message, self._last_block + 1), Finished(BLOCK_FINISH, self._guard.usage())]
-
-
-def _piece_of(first: Any, text: str) -> Event:
-    """Return a further delta of the block of `first` with this text."""
-    if isinstance(first, ToolCallDelta):
-        return ToolCallDelta(first.block, text, custom=first.custom, choice=first.choice)
-    if isinstance(first, RefusalDelta):
-        return RefusalDelta(text, first.block, first.choice)
-    if isinstance(first, ReasoningDelta):
-        return ReasoningDelta(text, vendor=first.vendor, summary=first.summary, block=first.block, choice=first.choice)
-    return TextDelta(text, first.block, first.choice)
-
-
-def _has_more(event: Any, field: str) -> bool:
-    """Return whether an event has more than its text."""
-    return any(
-        getattr(event, name)
-        for name in type(event).__struct_fields__
-        if name not in (field, "block", "choice", "summary")
-    )
-
-
-def _refusal_parts(error: GatewayError) -> tuple[Part, ...]:
-    return (Refusal(error.message),)
 
 
 def _table_of(caller: Caller, session: str) -> str:

@@ -13,6 +13,7 @@ from gateway.guardrails.rule_sets import Place, RuleSet
 from gateway.guardrails.texts import TextWalk
 from gateway.metering import payload_table
 from gateway.metering.payload_table import LogInfo
+from gateway.neutral.parts import Media
 from gateway.runtime.threads import compute
 from gateway.store.database import Database
 
@@ -134,6 +135,9 @@ class _Found:
 
     def unread(self, kind: str) -> None:
         """Content without text has no values."""
+
+    def media(self, value: Media, place: Place) -> None:
+        """Files without text have no values."""
 
 
 def mask_value(value: str) -> str:

@@ -1,13 +1,14 @@
 """Guardrails on the texts of one request and of its answer: findings, refusals, masks and their restoring."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from gateway.errors import ContentRefused
-from gateway.guardrails.placeholders import REMOVED, Masks
+from gateway.guardrails.placeholders import OWN, REMOVED, Masks
 from gateway.guardrails.rule_sets import ACTIONS, EVERY_TOOL, GuardrailRule, Match, Place, RuleSet, changes_of
-from gateway.guardrails.texts import TextWalk
-from gateway.guardrails.windows import RestoredText, TextWindow
+from gateway.guardrails.texts import UNREAD_MEDIA, TextWalk
+from gateway.guardrails.windows import Replace, RestoredText, Stage, TextWindow
+from gateway.neutral.parts import Media
 from gateway.neutral.request import WholeResult
 
 BLOCKED = "guardrail_blocked"
@@ -30,9 +31,11 @@ class FoundValues(NamedTuple):
 
 class Findings:
     """The findings in one request: counts by rule, kind of value, place and action, never a value. `unread`
-    are the kinds of content that could not be read, by direction ("request", "answer")."""
+    are the kinds of content that could not be read, by direction ("request", "answer"); `failed` are rules whose
+    checker failed and that warn then, by whether it was for the answer."""
 
     def __init__(self) -> None:
+        self.failed: set[tuple[GuardrailRule, bool]] = set()
         self.counts: dict[tuple[GuardrailRule, str, Place], int] = {}
         self.unread: dict[str, set[str]] = {}
 
@@ -63,6 +66,9 @@ class Findings:
             f"guardrail: the rule {rule.name!r} found {kind} in {place}."
             for rule, kind, place in self.counts
             if rule.acts == "warn" and (place == "answer") is answer
+        ]
+        texts += [
+            f"guardrail: the rule {rule.name!r} could not be checked." for rule, of in self.failed if of is answer
         ]
         return texts[:MAX_WARNINGS]
 
@@ -101,16 +107,28 @@ def _details(rule: GuardrailRule, place: str, kind: str) -> dict[str, str]:
     return {"guardrail": rule.name, "guardrail_place": place, "guardrail_kind": kind, **contact}
 
 
+class AppliedRules(Protocol):
+    """The rules that are applied to texts: a RuleSet, or rules with checkers (checked_texts.CheckedRules)."""
+
+    @property
+    def rules(self) -> tuple[GuardrailRule, ...]: ...
+    @property
+    def local(self) -> tuple[GuardrailRule, ...]: ...
+    def find(self, text: str, place: Place) -> list[Match]: ...
+    def refusing(self, inputs: bool) -> GuardrailRule | None: ...
+
+
 class RequestEditor:
     """Applies rules to the texts of a request (texts.TextEditor). `error` refuses the request for its first value that
-    is blocked; `growth` is by how many bytes the texts have become longer."""
+    is blocked; `growth` is by how many bytes the texts have become longer, `files` the number of files without text."""
 
-    def __init__(self, rules: RuleSet, masks: Masks, findings: Findings) -> None:
+    def __init__(self, rules: AppliedRules, masks: Masks, findings: Findings) -> None:
         self._rules = rules
         self._masks = masks
         self._findings = findings
         self.error: ContentRefused | None = None
         self.growth = 0
+        self.files = 0
 
     def text(self, text: str, place: Place) -> str:
         """Return the text as it may be sent."""
@@ -138,8 +156,15 @@ class RequestEditor:
                 return None
         return self.text(text, place)
 
+    def media(self, value: Media, place: Place) -> None:
+        """Refuse or note a file that cannot be read."""
+        self.files += 1
+        self.unread(UNREAD_MEDIA)
+
     def unread(self, kind: str) -> None:
         """Refuse or note content that cannot be read."""
+        if not self._rules.local:
+            return
         self._findings.add_unread("request", kind)
         rule = self._rules.refusing(inputs=True)
         if rule is not None and self.error is None:
@@ -152,6 +177,8 @@ class RequestEditor:
         start = 0
         for match in changes:
             value = match.value_in(text)
+            if OWN.search(value):
+                value = self._masks.restore(value)  # a checker saw the placeholder of another rule
             written = self._masks.mask(value, match.detector.label) if match.rule.acts == "mask" else REMOVED
             self.growth += max(0, len(written) - len(value))
             pieces += [text[start : match.start], written]
@@ -159,12 +186,27 @@ class RequestEditor:
         return "".join([*pieces, text[start:]])
 
 
+# Makes what holds back a text of a stream until it was checked.
+MakeCheck = Callable[[Replace], Stage]
+
+
 class AnswerTexts:
     """Applies rules to the texts of an answer, then restores masked values. `escaped`: text is JSON. `hidden_from` are
-    the names of tools that get no values."""
+    the names of tools that get no values. `restores`: whether values are restored here."""
 
-    def __init__(self, rules: RuleSet, masks: Masks, findings: Findings, escaped: bool) -> None:
+    def __init__(
+        self,
+        rules: AppliedRules,
+        masks: Masks,
+        findings: Findings,
+        escaped: bool,
+        restores: bool = True,
+        checks: Sequence[MakeCheck] = (),
+    ) -> None:
         self._rules = rules
+        self._read = rules if isinstance(rules, RuleSet) and rules.reads_answers else None
+        self._restores = restores
+        self._checks = checks
         self._masks = masks
         self._findings = findings
         self._escaped = escaped
@@ -185,50 +227,63 @@ class AnswerTexts:
 
     def whole(self, text: str, escaped: bool | None = None, restored: bool = True) -> str:
         """Return a whole text of the answer. ContentRefused."""
-        if self._rules.reads_answers:
-            window = TextWindow(self._rules, self.replace)
+        if self._read is not None:
+            window = TextWindow(self._read, self.replace)
             text = window.feed(text) + window.flush()
-        if restored:
-            return self._masks.restore(text, self._escaped if escaped is None else escaped)
-        return text
+        return self._restore(text, escaped, restored)
+
+    def unread(self, kind: str) -> None:
+        """Refuse or note content that cannot be read. ContentRefused."""
+        if not self._rules.local:
+            return
+        self._findings.add_unread("answer", kind)
+        rule = self._rules.refusing(inputs=False)
+        if rule is not None:
+            raise unreadable(rule, kind, answer=True)
+
+    def media(self, value: Media) -> None:
+        """Refuse or note a file that cannot be read. ContentRefused."""
+        self.unread(UNREAD_MEDIA)
 
     def stream(self, escaped: bool | None = None, restored: bool = True) -> "AnswerStream":
         """Return what handles one text that arrives in pieces."""
-        window = TextWindow(self._rules, self.replace) if self._rules.reads_answers else None
-        if not restored or not self._masks.values:
-            return AnswerStream(window, None)
-        return AnswerStream(window, RestoredText(self._masks, self._escaped if escaped is None else escaped))
+        stages: list[Stage] = [TextWindow(self._read, self.replace)] if self._read is not None else []
+        stages += [make(self.replace) for make in self._checks]
+        if restored and self._masks.values:
+            stages.append(RestoredText(self._masks, self._escaped if escaped is None else escaped))
+        return AnswerStream(stages)
+
+    def _restore(self, text: str, escaped: bool | None, restored: bool) -> str:
+        if restored and self._restores:
+            return self._masks.restore(text, self._escaped if escaped is None else escaped)
+        return text
 
 
 class AnswerStream:
-    """One text of a streamed answer."""
+    """One text of a streamed answer, and what it passes through."""
 
-    def __init__(self, window: TextWindow | None, restored: RestoredText | None) -> None:
-        self._window = window
-        self._restored = restored
+    def __init__(self, stages: Sequence[Stage]) -> None:
+        self._stages = stages
 
     def feed(self, text: str) -> str:
         """Add a piece of text, and return what may be sent now. ContentRefused."""
-        if self._window is not None:
-            text = self._window.feed(text)
-        return self._restored.feed(text) if self._restored is not None else text
+        for stage in self._stages:
+            text = stage.feed(text)
+        return text
 
     def flush(self) -> str:
         """Return the rest. ContentRefused."""
-        text = self._window.flush() if self._window is not None else ""
-        if self._restored is None:
-            return text
-        return self._restored.feed(text) + self._restored.flush()
+        text = ""
+        for stage in self._stages:
+            text = stage.feed(text) + stage.flush()
+        return text
 
 
 class AnswerEditor:
     """Edits the texts of a whole answer (texts.TextEditor)."""
 
-    def __init__(self, texts: AnswerTexts, findings: Findings, rules: RuleSet) -> None:
+    def __init__(self, texts: AnswerTexts) -> None:
         self._texts = texts
-        self._findings = findings
-        self._rules = rules
-        self._tool: str | None = None
 
     def text(self, text: str, place: Place) -> str:
         return self._texts.whole(text) if text else text
@@ -237,16 +292,15 @@ class AnswerEditor:
         return self.text(text, place)
 
     def unread(self, kind: str) -> None:
-        """Refuse or note content that cannot be read."""
-        self._findings.add_unread("answer", kind)
-        rule = self._rules.refusing(inputs=False)
-        if rule is not None:
-            raise unreadable(rule, kind, answer=True)
+        self._texts.unread(kind)
+
+    def media(self, value: Media, place: Place) -> None:
+        self._texts.media(value)
 
 
-def edit_answer(value: Any, texts: AnswerTexts, findings: Findings, rules: RuleSet) -> Any:
+def edit_answer(value: Any, texts: AnswerTexts) -> Any:
     """Return an answer of any operation with its texts edited. ContentRefused."""
-    walk = TextWalk(AnswerEditor(texts, findings, rules))
+    walk = TextWalk(AnswerEditor(texts))
     return (
         walk.edit_fields(value, "answer", OWN_FIELDS) if isinstance(value, WholeResult) else walk.edit(value, "answer")
     )

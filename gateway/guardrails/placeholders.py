@@ -15,7 +15,7 @@ ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32
 READ_AS = str.maketrans("OIL", "011")  # how letters are read that the alphabet leaves out
 ID_LENGTH = 10
 LEAST_CUT = 6  # characters of the id that a cut placeholder has
-LABELS = ("CARD", "EMAIL", "IBAN", "ID", "IP", "KEY", "PASSWORD", "PHONE", "SECRET", "TERM", "TOKEN")
+LABELS = ("CARD", "EMAIL", "IBAN", "ID", "IP", "KEY", "NAME", "PASSWORD", "PHONE", "SECRET", "TERM", "TOKEN")
 REMOVED = "[removed]"
 LABEL = f"(?:{'|'.join(LABELS)})"
 ESCAPE = r"(?<=\\[nrtbf])|(?<=\\u[0-9A-Fa-f]{4})"  # an escape of JSON; its last character is not part of a word

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
+from gateway.guardrails.checkers import Checker
 from gateway.guardrails.detectors import Detector, built_in, expand, own_patterns, own_term
 from gateway.guardrails.placeholders import OWN
 from gateway.guardrails.scanning import Scanner
@@ -28,7 +29,8 @@ class GuardrailRule(Struct, frozen=True):
     `unread`: what happens to a request with content that cannot be read, such as an image; "" for the default of the
     action. `contact` is whom callers
     ask. `probation`: it acts on nothing and is only recorded. `hidden_from` are names of tools whose arguments keep
-    placeholders ("*": all tools). `exceptions` are fingerprints of values that are no findings.
+    placeholders ("*": all tools). `exceptions` are fingerprints of values that are no findings. `checker` looks for
+    values instead of detectors, terms and patterns.
     """
 
     id: str
@@ -44,6 +46,7 @@ class GuardrailRule(Struct, frozen=True):
     probation: bool = False
     hidden_from: tuple[str, ...] = ()
     exceptions: frozenset[str] = frozenset()
+    checker: Checker | None = None
 
     @property
     def on_unread(self) -> Unread:
@@ -103,6 +106,10 @@ class RuleSet:
 
     def __init__(self, rules: Sequence[GuardrailRule], fingerprint: Callable[[str], str]) -> None:
         self.rules = tuple(rules)
+        # Rules with an outside checker look for nothing here (guardrails/checked_texts.py).
+        self.local = tuple(rule for rule in rules if rule.checker is None)
+        self.request_checks = tuple(rule for rule in rules if rule.checker and rule.places != ("answer",))
+        self.answer_checks = tuple(rule for rule in rules if rule.checker and rule.looks_in("answer"))
         # Own patterns can take much longer than the built-in detectors, so that a thread searches for them.
         self.slow = any(rule.patterns for rule in rules)
         self._fingerprint = fingerprint
@@ -120,14 +127,9 @@ class RuleSet:
         self._users = tuple(map(tuple, users))
 
     @cached_property
-    def masks(self) -> bool:
-        """Whether a rule masks values of requests."""
-        return any(rule.acts == "mask" and rule.places != ("answer",) for rule in self.rules)
-
-    @cached_property
     def reads_answers(self) -> bool:
         """Whether a rule looks for values in answers."""
-        return any(rule.looks_in("answer") for rule in self.rules)
+        return any(rule.looks_in("answer") for rule in self.local)
 
     @cached_property
     def answer_detectors(self) -> tuple[Detector, ...]:
@@ -141,16 +143,16 @@ class RuleSet:
     def refusing(self, inputs: bool) -> GuardrailRule | None:
         """Return the rule that refuses content that cannot be read, of requests (`inputs`) or of answers; None without
         one."""
-        for rule in self.rules:
-            looks = rule.places != ("answer",) if inputs else rule.looks_in("answer")
-            if rule.on_unread == "refuse" and not rule.probation and looks:
-                return rule
-        return None
+        return refusing(self.local, inputs)
 
     def chosen_for(self, names: Iterable[str]) -> tuple[GuardrailRule, ...]:
         """Return the rules that apply to a model with any of these names."""
         known = tuple(names)
         return tuple(rule for rule in self.rules if rule.applies_to(known))
+
+    def exempts(self, rule: GuardrailRule, value: str) -> bool:
+        """Return whether a value is an exception of a rule."""
+        return bool(rule.exceptions) and self._fingerprint(value) in rule.exceptions
 
     def find(self, text: str, place: Place, once: bool = False) -> list[Match]:
         """Return the values that rules for `place` find in a text, ordered by their start. Placeholders of the gateway
@@ -161,10 +163,20 @@ class RuleSet:
             if OWN.fullmatch(value):
                 continue
             for rule in self._users[finding.detector]:
-                if rule.looks_in(place) and not (rule.exceptions and self._fingerprint(value) in rule.exceptions):
+                if rule.looks_in(place) and not self.exempts(rule, value):
                     detector = self.scanner.detectors[finding.detector]
                     found.append(Match(finding.start, finding.end, rule, detector, finding.value))
         return found
+
+
+def refusing(rules: Iterable[GuardrailRule], inputs: bool) -> GuardrailRule | None:
+    """Return the rule that refuses content that cannot be read, of requests (`inputs`) or of answers; None without
+    one."""
+    for rule in rules:
+        looks = rule.places != ("answer",) if inputs else rule.looks_in("answer")
+        if rule.on_unread == "refuse" and not rule.probation and looks:
+            return rule
+    return None
 
 
 def detectors_of(rule: GuardrailRule) -> list[Detector]:

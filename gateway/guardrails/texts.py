@@ -28,11 +28,13 @@ UNREAD_FILE = "a file"
 
 class TextEditor(Protocol):
     """Edits the texts of a value. `text` returns a text as it is sent; `sealed` is true for a text that is
-    bound to a signature, and then None means that it must not be sent. `unread` reports content that has no text."""
+    bound to a signature, and then None means that it must not be sent. `unread` reports content that has no text,
+    `media` a file that has none."""
 
     def text(self, text: str, place: Place) -> str: ...
     def signed(self, text: str, place: Place) -> str | None: ...
     def unread(self, kind: str) -> None: ...
+    def media(self, value: Media, place: Place) -> None: ...
 
 
 class TextWalk:
@@ -190,12 +192,12 @@ class TextWalk:
     def _edit_media(self, value: Media, place: Place) -> Media:
         rest = self.edit_fields(value, place, frozenset(("data",)))
         if not value.data or not value.media_type.lower().startswith(READABLE_TYPES):
-            self._editor.unread(UNREAD_MEDIA)
+            self._editor.media(value, place)
             return rest
         try:
             text = base64.b64decode(value.data, validate=True).decode()
         except ValueError:
-            self._editor.unread(UNREAD_MEDIA)
+            self._editor.media(value, place)
             return rest
         edited = self._editor.text(text, place)
         if edited == text:

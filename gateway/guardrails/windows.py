@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from gateway.guardrails.detectors import Detector
 from gateway.guardrails.placeholders import Masks
@@ -17,6 +18,13 @@ BLANK = re.compile(r"\s")
 
 # Returns what is written instead of a value, and records it; raises to end the stream.
 Replace = Callable[[Match, str], str]
+
+
+class Stage(Protocol):
+    """What a text of a stream passes through: `feed` returns what may be sent on now, `flush` the rest at its end."""
+
+    def feed(self, text: str) -> str: ...
+    def flush(self) -> str: ...
 
 
 class TextWindow:

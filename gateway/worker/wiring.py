@@ -38,6 +38,7 @@ from gateway.clock import DAY_US, Clock
 from gateway.configuration.settings import Cache, Settings
 from gateway.engine.cache import CacheStore, DocumentCacheStore, EncryptedCacheStore, RedisCacheStore, ResponseCache
 from gateway.engine.chat_engine import ChatEngine
+from gateway.engine.classifier_models import ask_model
 from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.custom_models import CustomCatalogue, CustomModels, UnlistedModels
 from gateway.engine.executor import EngineParts, Executor
@@ -78,6 +79,7 @@ from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
 from gateway.metering.sources import known_clients
 from gateway.money import NANO
+from gateway.neutral.request import Request
 from gateway.oauth.authorization_server import OAuth
 from gateway.providers.credentials import Credentials
 from gateway.providers.job_calls import JobCalls
@@ -412,6 +414,7 @@ def _open_engine(
         clock,
         base.hash_key,
         base.background.counters,
+        base.transport,
     )
     parts = EngineParts(
         routing.planner,
@@ -429,10 +432,12 @@ def _open_engine(
     lifetimes = routing.planner.cache_lifetimes
     routes = ModelRoutes(routing.routes, settlements.limits, sessions, lifetimes, routing.catalogue.current)
     files = _open_files(base)
+    executor: Executor[Request] = Executor(parts)
+    guarding.checks.classify = partial(ask_model, executor, clock)
     return EngineServices(
         reading_on=reading_on,
         guarding=guarding,
-        executor=Executor(parts),
+        executor=executor,
         chat=ChatEngine(parts, base.hash_key, routes),
         cache=cache,
         idempotency=Idempotency(

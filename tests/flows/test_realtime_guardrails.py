@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from fakes.content_checkers import FORBIDDEN, SECRET, FakeCheckers
 from fakes.realtime import Answer, FakeRealtime
 from support.gateways import LocalGateway
 from support.realtime_sessions import respond, session, upstream_settings
 from support.shared import Share
 
 from gateway.accounts import guardrail_changes
+from gateway.guardrails.checkers import Checker
 from gateway.guardrails.rule_sets import GuardrailRule
 
 EMAIL = "anna.meyer@mail.test"
@@ -98,3 +100,33 @@ def test_rule_that_is_added_during_a_session_applies_to_its_next_event(
     heard = [json.dumps(event) for event in provider.last.events]
     assert [CARD in text for text in heard if "My card is" in text] == [True]
     assert [CARD in text for text in heard if "It is red." in text] == [False]
+
+
+def test_checker_reads_events_of_the_caller_and_whole_texts_of_the_provider(
+    gateway: LocalGateway, provider: FakeRealtime, share: Share
+) -> None:
+    checkers = share.fake(FakeCheckers)
+    checkers.reset()
+    store = gateway.services.store
+    place = (gateway.organization_id, "organization", gateway.organization_id)
+    hook = Checker("webhook", f"{checkers.url}/hook", sealed=store.vault.seal(SECRET))
+    rule = GuardrailRule("", "Hook", "block", places=("prompt", "answer"), unread="pass", checker=hook)
+    stored = guardrail_changes.add_guardrail(store.database, store.control, *place, rule, active=True, actor="operator")
+    try:
+        with session(gateway) as connection:
+            say(connection, f"Tell me about {FORBIDDEN}.")
+            while (event := connection.recv()).type != "error":
+                continue
+            assert event.error.code == "guardrail_blocked"
+            say(connection, "Tell me about the weather.")
+            provider.answers.append(Answer(text=f"I would rather speak of {FORBIDDEN}."))
+            connection.response.create(response={"output_modalities": ["text"]})
+            seen = []
+            while (event := connection.recv()).type != "error":
+                seen.append(event.type)
+            assert event.error.code == "guardrail_blocked"
+            assert "response.output_text.done" not in seen and "response.done" not in seen
+    finally:
+        guardrail_changes.remove_guardrail(store.database, store.control, place[0], stored.id, actor="operator")
+    heard = json.dumps(provider.last.events)
+    assert f"Tell me about {FORBIDDEN}" not in heard and "the weather" in heard

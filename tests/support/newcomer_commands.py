@@ -169,6 +169,9 @@ MANAGE = {
         guardrails except {guard} '4111 1111 1111 1111' --organization {organization}
         1 | guardrails unexcept {guard} 0123456789abcdef --organization {organization}
         guardrails delete {guard} --organization {organization}
+        asked <- guardrails create P mask --checker presidio --address https://p.example --organization {organization}
+        guardrails set {asked} --setting language=de --timeout-ms 500 --on-failure warn --organization {organization}
+        guardrails delete {asked} --organization {organization}
         routes check '{{"otherwise":"gpt-4o-mini"}}' --organization {organization}
         routes set house '{{"otherwise":"gpt-4o-mini"}}' --alias house-default --organization {organization}
         routes publish house --organization {organization}

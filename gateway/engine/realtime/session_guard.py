@@ -11,10 +11,11 @@ from gateway.billing.context import RequestContext
 from gateway.engine.guarding import LARGE_TEXT, SESSION_VALUES, Guarding
 from gateway.engine.realtime.books import SessionPlace
 from gateway.errors import InvalidRequest, UpstreamFailed
-from gateway.guardrails.guarded_texts import AnswerStream, AnswerTexts, Findings, RequestEditor, unreadable
+from gateway.guardrails.checked_texts import CheckCollector, CheckedEditor, CollectedAnswer
+from gateway.guardrails.guarded_texts import AnswerStream, AnswerTexts, Findings, RequestEditor, refusal, unreadable
 from gateway.guardrails.placeholders import Masks
-from gateway.guardrails.rule_sets import Place, RuleSet
-from gateway.guardrails.texts import TextWalk
+from gateway.guardrails.rule_sets import CHANGES, Place, RuleSet, refusing
+from gateway.guardrails.texts import TextEditor, TextWalk
 from gateway.neutral.realtime import ClientEvent
 from gateway.runtime.threads import compute_if
 
@@ -60,6 +61,8 @@ class SessionGuard:
             text = compute_if(_is_slow(rules, event.text), _edit_request, event, editor)
             if editor.error is not None:
                 raise editor.error
+            if rules.request_checks:
+                text = self._check_request(rules, event, text, findings, masks)
         except RecursionError:
             raise InvalidRequest("The event is nested too deeply to be checked by the guardrails.") from None
         finally:
@@ -73,16 +76,61 @@ class SessionGuard:
         rules = self._rules()
         if rules is None or not text:
             return [text] if text else []
-        if not (rules.reads_answers or (self._masks is not None and self._masks.values)):
+        if not (rules.reads_answers or rules.answer_checks or (self._masks is not None and self._masks.values)):
             return [text]
         findings = Findings()
         texts = AnswerTexts(rules, self._known(), findings, escaped=False)
         try:
-            return compute_if(_is_slow(rules, text), self._edit_answer, text, texts, rules, findings)
+            written = compute_if(_is_slow(rules, text), self._edit_answer, text, texts, rules, findings)
+            if rules.answer_checks:
+                self._check_answer(rules, text, texts, findings)
+            return written
         except (ValueError, RecursionError):
             raise UpstreamFailed("The provider sent an event that the guardrails cannot read.") from None
         finally:
             self._guarding.record(self._context, findings)
+
+    def _check_request(self, rules: RuleSet, event: ClientEvent, text: str, findings: Findings, masks: Masks) -> str:
+        """Return the text of an event as the checkers of rules let it be sent. ContentRefused, Unavailable."""
+        sent = structs.replace(event, text=text)
+        collector = CheckCollector(rules.request_checks)
+        large = len(text) > LARGE_TEXT
+        compute_if(large, _edit_request, sent, collector)
+        checked = self._guarding.checks.judge(
+            self._context, rules.request_checks, rules, collector, findings, answer=False
+        )
+        editor = CheckedEditor(checked, masks, findings)
+        edited = compute_if(large, _edit_request, sent, editor)
+        blocked = checked.blocked(collector.contents)
+        if editor.error is not None:
+            raise editor.error
+        if blocked is not None:
+            findings.add(*blocked)
+            raise refusal(*blocked)
+        return edited
+
+    def _check_answer(self, rules: RuleSet, text: str, texts: AnswerTexts, findings: Findings) -> None:
+        """Let checkers read a whole text of the provider, before the caller gets its last event. What they find ends
+        the session where a rule blocks, masks or removes it. ContentRefused, Unavailable."""
+        kind, body = _read_event(text)
+        if _is_sound(kind):
+            refuses = refusing(rules.answer_checks, inputs=False)
+            if refuses is not None:
+                raise unreadable(refuses, "sound", answer=True)
+            return
+        if kind.endswith(DELTA):
+            return
+        collector = CheckCollector(rules.answer_checks)
+        self._edit_whole(body, CollectedAnswer(collector, texts), True)
+        checked = self._guarding.checks.judge(
+            self._context, rules.answer_checks, rules, collector, findings, answer=True
+        )
+        for contents in collector.contents.values():
+            for content in contents.values():
+                for match in checked.find(content.text, "answer"):
+                    findings.add(match, "answer")
+                    if match.rule.acts in ("block", *CHANGES):
+                        raise refusal(match, "answer")
 
     def _rules(self) -> RuleSet | None:
         caller = self._context.caller
@@ -108,9 +156,9 @@ class SessionGuard:
             _keep_newest(self._tools)
         if _is_sound(kind):
             findings.add_unread("answer", "sound")
-            refusing = rules.refusing(inputs=False)
-            if refusing is not None:
-                raise unreadable(refusing, "sound", answer=True)
+            refuses = rules.refusing(inputs=False)
+            if refuses is not None:
+                raise unreadable(refuses, "sound", answer=True)
             yield body
             return
         place = (
@@ -154,7 +202,13 @@ class SessionGuard:
         return value
 
 
-def _edit_request(event: ClientEvent, editor: RequestEditor) -> str:
+def _read_event(text: str) -> tuple[str, Any]:
+    """Return the type of a provider's event, and the event."""
+    body = orjson.loads(text)
+    return str(body.get("type", "")), body
+
+
+def _edit_request(event: ClientEvent, editor: TextEditor) -> str:
     """Return the text of a caller's event as it may be sent."""
     if event.begins == "sound":
         editor.unread("sound")
@@ -201,7 +255,7 @@ def _place_of(body: Any) -> Place:
     )
 
 
-def _note_unread(body: Any, editor: RequestEditor) -> None:
+def _note_unread(body: Any, editor: TextEditor) -> None:
     """Report sound and pictures within the items of an event."""
     item = body.get("item") if isinstance(body, dict) else None
     parts = item.get("content") if isinstance(item, dict) else None

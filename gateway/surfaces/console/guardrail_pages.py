@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.errors import GatewayError
+from gateway.guardrails.checkers import checker_forms
 from gateway.guardrails.detectors import groups
 from gateway.guardrails.rule_sets import ACTIONS, PLACES
 from gateway.surfaces.console.page_calls import ManagementCall
@@ -33,6 +34,8 @@ ACTION_NAMES = {
     "warn": "Warn in the answer",
     "log": "Only record",
 }
+ON_FAILURE_NAMES = {"block": "Block the request", "warn": "Warn in the answer", "pass": "Let it pass"}
+STREAMING_NAMES = {"window": "Hold back until checked", "end": "Check at the end, block nothing"}
 PLACE_NAMES = {
     "prompt": "prompts",
     "system": "instructions and tools",
@@ -80,9 +83,21 @@ def _add(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
         "contact": form.get("contact", "").strip(),
         "probation": form.get("probation") == "on",
         "detectors": form.get("detectors", "").replace(",", " ").split(),
-        "terms": [line.strip() for line in form.get("terms", "").splitlines() if line.strip()],
-        "patterns": [line.strip() for line in form.get("patterns", "").splitlines() if line.strip()],
+        "terms": _lines(form, "terms"),
+        "patterns": _lines(form, "patterns"),
     }
+    if form.get("checker"):
+        fields |= {"checker": form["checker"], "settings": _lines(form, "settings")}
+        optional = {
+            "address": "address",
+            "credential": "credential",
+            "onFailure": "on_failure",
+            "streaming": "streaming",
+        }
+        fields |= {name: form[key].strip() for name, key in optional.items() if form.get(key, "").strip()}
+        timeout = form.get("timeout_ms", "").strip()
+        if timeout:
+            fields["timeoutMs"] = int(timeout) if timeout.isdecimal() and len(timeout) < 10 else 0
     places = [place for place in PLACES if form.get(f"in_{place}") == "on"]
     if places:
         fields["places"] = places
@@ -90,14 +105,20 @@ def _add(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
     return "The guardrail was added. It applies to the next request."
 
 
+def _lines(form: dict[str, str], name: str) -> list[str]:
+    """Return the lines of a field that are not blank."""
+    return [line.strip() for line in form.get(name, "").splitlines() if line.strip()]
+
+
 def _check(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
     fields = {"text": form.get("text", ""), "place": form.get("place", "prompt")}
     tested = CHECK.run(visitor, inbound, fields, organization_id=form["organization"])
+    failed = " ".join(f"{one['guardrail']} could not be checked: {one['reason']}" for one in tested["failed"])
     if not tested["findings"]:
-        return "No guardrail finds anything in this text."
+        return failed or "No guardrail finds anything in this text."
     found = ", ".join(f"{one['guardrail']}: {one['kind']} ({one['action']})" for one in tested["findings"])
     result = "The request would be blocked." if tested["blocked"] else f"This would be sent: {tested['text']}"
-    return f"Found {found}. {result}"
+    return f"Found {found}. {result} {failed}".rstrip()
 
 
 def _switch(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
@@ -164,6 +185,9 @@ def _page(
         actions=[(action, ACTION_NAMES[action]) for action in ACTIONS],
         places=[(place, PLACE_NAMES[place], place != "answer") for place in PLACES],
         groups=groups(),
+        checkers=list(checker_forms().values()),
+        on_failure=ON_FAILURE_NAMES,
+        streaming=STREAMING_NAMES,
         days=DAYS,
     )
 
@@ -171,6 +195,8 @@ def _page(
 def _what(rule: dict[str, Any]) -> str:
     """Return a sentence about what a rule looks for, and where."""
     wanted = [*rule["detectors"]]
+    if rule["checker"]:
+        wanted.append(checker_forms()[rule["checker"]["form"]].title)
     for members, one in (("terms", "own term"), ("patterns", "own pattern")):
         count = len(rule[members])
         if count:

@@ -1,7 +1,9 @@
 """`/orgs/…/guardrails`: rules that check the texts of requests and answers, their exceptions, findings and a test."""
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta, structs
 
 from gateway.accounts import guardrail_changes
 from gateway.accounts.guardrail_changes import (
@@ -14,6 +16,18 @@ from gateway.clock import DAY_US, to_iso
 from gateway.engine.guarding import MAX_TEST
 from gateway.engine.guardrail_replay import RetainedRequests
 from gateway.errors import InvalidRequest, NotFound
+from gateway.guardrails.checkers import (
+    MAX_TIMEOUT_MS,
+    MIN_TIMEOUT_MS,
+    NO_ADDRESS,
+    ON_FAILURE,
+    STREAMING,
+    TIMEOUT_MS,
+    Checker,
+    OnFailure,
+    checker_forms,
+    read_settings,
+)
 from gateway.guardrails.rule_sets import ACTIONS, INPUTS, PLACES, UNREAD, GuardrailRule
 from gateway.metering.payload_table import LogInfo
 from gateway.metering.usage_table import raw_id
@@ -32,8 +46,11 @@ from gateway.surfaces.visitors.validation_schemas import (
 )
 from gateway.surfaces.web.answer_structs import Answer, Time
 from gateway.surfaces.web.http import Operation
+from gateway.transport.addresses import MAX_URL_LENGTH, check_spelling, read_receiver
 
 TAG = "Guardrails"
+MAX_CREDENTIAL, MAX_SETTING = 4096, 2100
+CHECKER_MEMBERS = frozenset(("address", "credential", "settings", "timeoutMs", "onFailure", "streaming"))
 MAX_TERMS, MAX_PATTERNS, MAX_NAMES = 500, 50, 100
 DEFAULT_DAYS = 30
 REPLAY_DAYS, MAX_REPLAY_DAYS = 7, 90
@@ -48,6 +65,17 @@ ACTION = "What happens to a value. A masked value is restored in the answer."
 UNREADABLE = "What happens to content that cannot be read, such as images; by default a rule that blocks refuses it."
 PROBATION = "The rule acts on nothing, and records what it would have done."
 CONTACT = "Whom callers ask about a refusal."
+CHECKER = "An outside checker that looks for values instead of detectors, terms and patterns."
+ADDRESS = "Address of the checker; a changed address needs the credential again."
+CREDENTIAL = (
+    "Credential of the checker; it is stored encrypted and never shown. Commands read it from standard input for -."
+)
+SETTINGS = "Settings of the checker, such as language=en."
+TIMEOUT = f"Milliseconds that the checker may take; default: {TIMEOUT_MS}."
+ON_FAIL = "What happens if the checker fails; by default block for block, mask and remove, and pass for warn and log."
+STREAM = (
+    "Streamed answers are held back until they were checked (window), or checked at their end, where none is blocked."
+)
 HIDDEN = "Tools whose arguments keep placeholders instead of values; * for all tools."
 
 
@@ -65,6 +93,13 @@ class NewGuardrail(StrictBody):
     contact = TextField(0, 200, load_default="", about=CONTACT)
     probation = StrictBoolean(load_default=False, about=PROBATION)
     hiddenFrom = NameList(MAX_NAMES, 128, load_default=list, about=HIDDEN)
+    checker = OneOf(tuple(checker_forms()), about=CHECKER)
+    address = TextField(1, MAX_URL_LENGTH, about=ADDRESS, example="https://presidio.example.com")
+    credential = TextField(1, MAX_CREDENTIAL, about=CREDENTIAL, example="sk-…")
+    settings = NameList(20, MAX_SETTING, about=SETTINGS, example=("language=en",))
+    timeoutMs = WholeNumber(MIN_TIMEOUT_MS, MAX_TIMEOUT_MS, about=TIMEOUT)
+    onFailure = OneOf(ON_FAILURE, about=ON_FAIL)
+    streaming = OneOf(STREAMING, about=STREAM)
     status = StatusField(load_default="active", about=STATUS)
 
 
@@ -82,6 +117,12 @@ class GuardrailChange(StrictBody):
     contact = TextField(0, 200, about=CONTACT)
     probation = StrictBoolean(about=PROBATION)
     hiddenFrom = NameList(MAX_NAMES, 128, about=HIDDEN)
+    address = TextField(1, MAX_URL_LENGTH, about=ADDRESS, example="https://presidio.example.com")
+    credential = TextField(1, MAX_CREDENTIAL, about=CREDENTIAL, example="sk-…")
+    settings = NameList(20, MAX_SETTING, about=SETTINGS, example=("language=en",))
+    timeoutMs = WholeNumber(MIN_TIMEOUT_MS, MAX_TIMEOUT_MS, about=TIMEOUT)
+    onFailure = OneOf(ON_FAILURE, about=ON_FAIL)
+    streaming = OneOf(STREAMING, about=STREAM)
     status = StatusField(about=STATUS)
 
 
@@ -109,6 +150,18 @@ class GuardrailExceptionAnswer(Answer):
     added_at: Time
 
 
+class GuardrailCheckerAnswer(Answer):
+    """The outside checker of a rule, without its credential. `settings` are those that were given."""
+
+    form: Annotated[str, Meta(examples=["presidio"])]
+    address: Annotated[str, Meta(examples=["https://presidio.example.com"])]
+    settings: Annotated[list[str], Meta(examples=[["language=en"]])]
+    timeout_ms: Annotated[int, Meta(examples=[3000])]
+    on_failure: Annotated[str, Meta(examples=["block"])]
+    streaming: Annotated[str, Meta(examples=["window"])]
+    has_credential: bool
+
+
 class GuardrailAnswer(Answer):
     columns = ("id", "name", "action", "status", "probation", "scope", "scope_id")
     id: str
@@ -126,6 +179,7 @@ class GuardrailAnswer(Answer):
     contact: str
     probation: bool
     hidden_from: list[str]
+    checker: GuardrailCheckerAnswer | None
     status: str
     exceptions: list[GuardrailExceptionAnswer]
     created_at: Time
@@ -142,13 +196,29 @@ class TestedFindingAnswer(Answer):
     start: int
     end: int
 
+    def __str__(self) -> str:
+        return f"{self.guardrail}: {self.kind} at {self.start}-{self.end} ({self.action})"
+
+
+class FailedCheckAnswer(Answer):
+    """A rule whose outside checker failed, and why."""
+
+    guardrail_id: str
+    guardrail: Annotated[str, Meta(examples=["People"])]
+    reason: Annotated[str, Meta(examples=["The checker did not answer in time."])]
+
+    def __str__(self) -> str:
+        return f"{self.guardrail}: {self.reason}"
+
 
 class GuardrailTestAnswer(Answer):
-    """`text` is what would be sent; null if the request would be blocked."""
+    """`text` is what would be sent; null if the request would be blocked. Places of what outside checkers found are
+    those in the text as the other rules leave it."""
 
     blocked: bool
     text: str | None
     findings: list[TestedFindingAnswer]
+    failed: list[FailedCheckAnswer]
 
 
 class GuardrailFindingAnswer(Answer):
@@ -211,7 +281,10 @@ def list_guardrails(call: ManagedCall[str]) -> list[GuardrailAnswer]:
 def create(call: ManagedCall[str]) -> GuardrailAnswer:
     """Add a rule to the organization, a project or a key. It applies to the next request."""
     fields = call.fields
-    rule = GuardrailRule("", fields["name"], fields["action"], **_members(fields))
+    checker = _new_checker(call) if "checker" in fields else None
+    if checker is None:
+        _refuse_members(fields)
+    rule = GuardrailRule("", fields["name"], fields["action"], checker=checker, **_members(fields))
     scope_id = fields.get("scopeId", "") or (call.subject if fields["scope"] == "organization" else "")
     place = (call.subject, fields["scope"], scope_id)
     active = fields["status"] == "active"
@@ -222,6 +295,8 @@ def update(call: ManagedCall[str]) -> GuardrailAnswer:
     """Change a rule. It applies to the next request."""
     fields = call.fields
     changes = _members(fields) | {name: fields[name] for name in ("name", "action") if name in fields}
+    if not CHECKER_MEMBERS.isdisjoint(fields):
+        changes["checker"] = partial(_changed_checker, call)
     active = fields["status"] == "active" if "status" in fields else None
     rule_id = call.params["guardrail_id"]
     return _show(
@@ -260,8 +335,8 @@ def remove_exception(call: ManagedCall[str]) -> GuardrailAnswer:
 
 
 def check_text(call: ManagedCall[str]) -> GuardrailTestAnswer:
-    """Show what the rules of the organization would do with a text, also those that are inactive. Nothing is sent,
-    stored or counted."""
+    """Show what the rules of the organization would do with a text, also those that are inactive. Nothing is stored or
+    counted; only outside checkers get the text."""
     stored = guardrail_changes.list_guardrails(call.database, call.subject)
     tested = call.services.engine.guarding.test(
         call.subject, tuple(entry.rule for entry in stored), call.fields["text"], call.fields["place"]
@@ -278,7 +353,8 @@ def check_text(call: ManagedCall[str]) -> GuardrailTestAnswer:
         )
         for match in tested.matches
     ]
-    return GuardrailTestAnswer(tested.blocked, None if tested.blocked else tested.text, findings)
+    failed = [FailedCheckAnswer(rule.id, rule.name, reason) for rule, reason in tested.failed]
+    return GuardrailTestAnswer(tested.blocked, None if tested.blocked else tested.text, findings, failed)
 
 
 def list_findings(call: ManagedCall[str]) -> GuardrailFindingsAnswer:
@@ -293,6 +369,8 @@ def replay(call: ManagedCall[str]) -> ReplayAnswer:
     is changed or counted."""
     call.visitor.permitted(call.subject, "logs:read")
     stored = guardrail_changes.find_guardrail(call.database, call.subject, call.params["guardrail_id"])
+    if stored.rule.checker is not None:
+        raise InvalidRequest("A guardrail with a checker cannot be replayed: put it on probation instead.")
     rules = call.services.engine.guarding.rule_set(call.subject, (stored.rule,))
     places = {"organization": "organization", "project": "project", "key": "api_key"}
     scope_id = raw_id(stored.scope_id)
@@ -331,6 +409,62 @@ def _members(fields: dict[str, Any]) -> dict[str, Any]:
     return found | {name: fields[name] for name in ("unread", "contact", "probation") if name in fields}
 
 
+def _new_checker(call: ManagedCall[str]) -> Checker:
+    """Return the checker of a new rule."""
+    fields = call.fields
+    form = checker_forms()[fields["checker"]]
+    default: OnFailure = "pass" if fields["action"] in ("warn", "log") else "block"
+    known = Checker(form.name, "" if form.address == NO_ADDRESS else form.address, on_failure=default)
+    return _with_members(call, known)
+
+
+def _changed_checker(call: ManagedCall[str], before: Checker | None) -> Checker:
+    """Return the checker of a rule after a change."""
+    if before is None:
+        _refuse_members(call.fields)
+        raise InvalidRequest("The guardrail has no checker; add another guardrail with one.", param="checker")
+    after = _with_members(call, before)
+    if before.sealed and after.address != before.address and "credential" not in call.fields:
+        raise InvalidRequest("Give the credential again with a changed address.", param="credential")
+    return after
+
+
+def _refuse_members(fields: dict[str, Any]) -> None:
+    """InvalidRequest for members of a checker without one."""
+    given = [name for name in sorted(CHECKER_MEMBERS) if name in fields]
+    if given:
+        raise InvalidRequest(f"{given[0]} belongs to a checker, and there is none.", param=given[0])
+
+
+def _with_members(call: ManagedCall[str], checker: Checker) -> Checker:
+    """Return a checker with the members that a request sets."""
+    fields = call.fields
+    form = checker.kind
+    changes: dict[str, Any] = {}
+    if "settings" in fields or not checker.settings:
+        changes["settings"] = read_settings(form, fields.get("settings", ()))
+    if "address" in fields:
+        if form.address == NO_ADDRESS:
+            raise InvalidRequest(f"A {form.title} has no address.", param="address")
+        changes["address"] = read_receiver(fields["address"], "address")
+        if not call.services.settings.security.allow_private_upstreams:
+            check_spelling(changes["address"], "address")
+    if "credential" in fields:
+        credential = fields["credential"].strip()
+        if form.credential == "none" or not credential.isascii() or not credential.isprintable():
+            raise InvalidRequest("A credential is one line of visible ASCII characters.", param="credential")
+        changes["sealed"] = call.services.store.vault.seal(credential)
+    names = {"timeoutMs": "timeout_ms", "onFailure": "on_failure", "streaming": "streaming"}
+    changes |= {member: fields[name] for name, member in names.items() if name in fields}
+    return structs.replace(checker, **changes)
+
+
+def _show_checker(checker: Checker) -> GuardrailCheckerAnswer:
+    settings = [f"{name}={value}" for name, value in checker.settings]
+    how = (checker.timeout_ms, checker.on_failure, checker.streaming, bool(checker.sealed))
+    return GuardrailCheckerAnswer(checker.form, checker.address, settings, *how)
+
+
 def _show(stored: StoredGuardrail) -> GuardrailAnswer:
     rule = stored.rule
     return GuardrailAnswer(
@@ -349,6 +483,7 @@ def _show(stored: StoredGuardrail) -> GuardrailAnswer:
         contact=rule.contact,
         probation=rule.probation,
         hidden_from=list(rule.hidden_from),
+        checker=_show_checker(rule.checker) if rule.checker is not None else None,
         status="active" if stored.active else "inactive",
         exceptions=[
             GuardrailExceptionAnswer(entry.fingerprint, entry.note, to_iso(entry.added_at_us))
@@ -369,13 +504,16 @@ READ = in_organization("rules:read")
 WRITE = in_organization("rules:write")
 WHAT = "--detector=detectors --term=terms --pattern=patterns --place=places --model=models"
 HOW = "--unread=unread --contact=contact --probation=probation --hidden-from=hiddenFrom --status=status"
+ASKED = ("--address=address --credential=credential --setting=settings --timeout-ms=timeoutMs --on-failure=onFailure "
+         "--streaming=streaming")  # fmt: skip
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", RULES, list_guardrails, "List guardrails", tag=TAG, who=READ, scope="rules:read",
             query=ListPageQuery, inside="guardrails", commands=("guardrails list",)),
     managed("POST", RULES, create, "Add a guardrail", tag=TAG, who=WRITE, scope="rules:write", request=NewGuardrail,
             inside="guardrail", success=201, audit="guardrail.create",
-            commands=(f"guardrails create <name> <action> --scope=scope --scope-id=scopeId {WHAT} {HOW} -> id",)),
+            commands=(f"guardrails create <name> <action> --scope=scope --scope-id=scopeId {WHAT} {HOW} "
+                      f"--checker=checker {ASKED} -> id",)),
     managed("POST", f"{RULES}/test", check_text, "Test guardrails with a text", tag=TAG, who=READ, scope="rules:read",
             request=GuardrailTest, inside="test", commands=("guardrails test <text> --place=place",)),
     managed("GET", f"{RULES}/findings", list_findings, "List findings of guardrails", tag=TAG, who=READ,
@@ -383,7 +521,7 @@ OPERATIONS: tuple[Operation, ...] = (
             commands=("guardrails findings --days=days .findings",)),
     managed("PATCH", RULE, update, "Change a guardrail", tag=TAG, who=WRITE, scope="rules:write",
             request=GuardrailChange, inside="guardrail", audit="guardrail.update",
-            commands=(f"guardrails set <guardrail_id> --name=name --action=action {WHAT} {HOW}",)),
+            commands=(f"guardrails set <guardrail_id> --name=name --action=action {WHAT} {HOW} {ASKED}",)),
     managed("DELETE", RULE, delete, "Delete a guardrail", tag=TAG, who=WRITE, scope="rules:write",
             message="Guardrail deleted.", audit="guardrail.delete", commands=("guardrails delete <guardrail_id>",)),
     managed("POST", f"{RULE}/replay", replay, "Replay a guardrail over retained requests", tag=TAG, who=WRITE,

@@ -14,11 +14,13 @@ from gateway.billing.context import RequestContext
 from gateway.callers.authentication import Caller
 from gateway.callers.vault import Vault
 from gateway.engine import guarding as guarding_module
-from gateway.engine.guarding import GuardedRequest, Guarding
+from gateway.engine.guarded_requests import GuardedRequest
+from gateway.engine.guarding import Guarding
 from gateway.engine.realtime import session_guard
 from gateway.engine.realtime.session_guard import SessionGuard
 from gateway.errors import InvalidRequest, UpstreamFailed
 from gateway.guardrails import guarded_texts
+from gateway.guardrails.placeholders import Masks
 from gateway.guardrails.rule_sets import GuardrailRule, RuleSet
 from gateway.guardrails.scanning import Scanner
 from gateway.metering.counters import Counters
@@ -59,7 +61,7 @@ def rows() -> Rows:
 @pytest.fixture
 def guarding(rows: Rows, tmp_path: Path) -> Guarding:
     vault = Vault(("a key of the installation",))
-    parts: tuple[Any, ...] = (None, Version(), rows, vault, None, FakeClock(), b"secret", Counters(tmp_path))
+    parts: tuple[Any, ...] = (None, Version(), rows, vault, None, FakeClock(), b"secret", Counters(tmp_path), None)
     return Guarding(*parts)
 
 
@@ -95,7 +97,8 @@ def test_media_after_a_text_in_a_stream_are_refused_by_a_rule_that_blocks(guardi
         yield [MediaPiece(b"sound", block=1)]
         yield [Finished("stop", None)]
 
-    guard = GuardedRequest(guarding, context(), RuleSet([BLOCKING], str), REQUEST)
+    rules = RuleSet([BLOCKING], str)
+    guard = GuardedRequest(context(), rules, REQUEST, Masks(b"key"), guarding.checks, guarding.record)
     sent = [event for batch in guard.stream(answer()) for event in batch]
     assert [type(event) for event in sent if type(event) is not TextDelta] == [BlockDone, RefusalDelta, Finished]
     assert guard.findings.not_checked() == ["answer: media"]

@@ -24,6 +24,9 @@ class Editor:
     def signed(self, text: str, place: str) -> str | None:
         return None if "unknown" in text else text
 
+    def media(self, value: Media, place: str) -> None:
+        self.unread("media")
+
     def unread(self, kind: str) -> None:
         self.unreadable.append(kind)
 

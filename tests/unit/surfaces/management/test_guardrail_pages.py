@@ -66,3 +66,71 @@ def test_rule_that_blocks_refuses_what_it_cannot_read_unless_it_says_otherwise(s
         made = shared_tenants.ok("POST", path, owner, {"name": "x", "action": action, "detectors": ["email"]})
         assert made["guardrail"]["unread"] == unread
         shared_tenants.ok("DELETE", f"{path}/{made['guardrail']['id']}", owner)
+
+
+def test_checker_of_a_guardrail_is_set_changed_and_shown_without_its_credential(shared_tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    path = f"/orgs/{owner.organization_id}/guardrails"
+    body = {
+        "name": "People", "action": "mask", "checker": "webhook", "address": "https://guard.example.com/check",
+        "credential": "whsec_c2VjcmV0LW9mLXRoZS10ZXN0", "timeoutMs": 500,
+    }  # fmt: skip
+    made = shared_tenants.ok("POST", path, owner, body)["guardrail"]
+    assert made["checker"] == {
+        "form": "webhook",
+        "address": "https://guard.example.com/check",
+        "settings": [],
+        "timeoutMs": 500,
+        "onFailure": "block",
+        "streaming": "window",
+        "hasCredential": True,
+    }
+    rule = f"{path}/{made['id']}"
+    status, moved = shared_tenants.call("PATCH", rule, owner, {"address": "https://thief.example.com/"})
+    assert (status, "credential again" in str(moved)) == (400, True)
+    both = {"address": "https://other.example.com/", "credential": "another-secret", "onFailure": "warn"}
+    changed = shared_tenants.ok("PATCH", rule, owner, both)["guardrail"]
+    assert (changed["checker"]["address"], changed["checker"]["onFailure"]) == ("https://other.example.com/", "warn")
+    entries = shared_tenants.ok("GET", f"/orgs/{owner.organization_id}/audit", owner)
+    for shown in (made, changed, entries):
+        assert "another-secret" not in str(shown) and "whsec_" not in str(shown)
+    assert shared_tenants.call("POST", f"{rule}/replay", owner, {"days": 1})[0] == 400
+    shared_tenants.ok("DELETE", rule, owner)
+
+
+def test_checker_that_is_not_complete_is_refused(shared_tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    path = f"/orgs/{owner.organization_id}/guardrails"
+    presidio = {"checker": "presidio", "address": "https://presidio.example.com"}
+    for members, message in (
+        ({"checker": "nobody"}, "checker"),
+        ({"checker": "presidio"}, "needs its address"),
+        (presidio | {"detectors": ["email"]}, "either a checker or detectors"),
+        (presidio | {"settings": ["language=english"]}, "ISO 639-1"),
+        (presidio | {"address": "ftp://x"}, "http or https"),
+        (presidio | {"timeoutMs": 5}, "timeoutMs"),
+        ({"address": "https://presidio.example.com"}, "belongs to a checker"),
+        ({"checker": "lakera_guard"}, "needs a credential"),
+        (presidio | {"checker": "azure_content_safety", "credential": "k"}, "use block, warn or log"),
+        ({"checker": "model"}, "needs the setting model"),
+        ({"checker": "model", "settings": ["model=m"], "address": "https://a.example.com"}, "has no address"),
+    ):  # fmt: skip
+        status, answer = shared_tenants.call("POST", path, owner, {"name": "x", "action": "mask", **members})
+        assert status == 400 and message in str(answer), (members, answer)
+
+
+def test_page_adds_a_guardrail_with_a_checker_and_says_why_it_failed(browser) -> None:
+    page = browser.get(PATH)
+    hidden = {name: value for name, value in FIELD.findall(page.text) if name in ("csrf", "organization")}
+
+    def press(action: str, **more: str):
+        return browser.post(PATH, data={**hidden, "action": action, **more}, headers=OWN)
+
+    fields = {"name": "People", "action_of_rule": "block", "checker": "presidio", "settings": "language=en"}
+    assert "needs its address" in press("add", **fields).text
+    fields |= {"address": "http://127.0.0.1:9/", "on_failure": "pass", "timeout_ms": "200", "in_prompt": "on"}
+    added = press("add", **fields)
+    assert "Block the request: Presidio analyzer in prompts" in added.text
+    rule = re.findall(r'name="rule" value="([^"]+)"', added.text)[-1]
+    assert "People could not be checked:" in press("check", text="Anna Meyer", place="prompt").text
+    press("remove", rule=rule)

@@ -1,0 +1,227 @@
+"""Checks of texts by outside checkers: known texts are not sent again, calls are bounded, and failures are reported."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from gateway.billing.context import RequestContext
+from gateway.callers.vault import Vault
+from gateway.clock import Clock
+from gateway.errors import GatewayError, Overloaded, UpstreamFailed
+from gateway.guardrails.checked_texts import CheckCollector, CheckedRules, Content, Role
+from gateway.guardrails.checkers import Checker, FoundValue, check_failed
+from gateway.guardrails.guarded_texts import Findings
+from gateway.guardrails.rule_sets import GuardrailRule, RuleSet
+from gateway.metering.counters import Counters
+from gateway.providers.checker_calls import CheckCall, CheckedPiece, CheckRequest, cut, place_found
+from gateway.providers.checker_forms import FORMS
+from gateway.runtime.fair_threads import FairSlots, QueueFull
+from gateway.runtime.threads import Job, compute_if
+from gateway.transport import Transport
+
+MOST_TEXT = 1_000_000  # characters of new text that a checker reads of one request
+MOST_FILES = 20_000_000  # characters of files in base64, of the same
+MOST_CALLS = 200
+PARALLEL = 8  # calls for one request
+CALLS, CALLS_EACH, MOST_WAITING = 64, 24, 500  # of a worker, of an organization, and those that wait
+MOST_ANSWER = 1 << 20  # bytes
+LARGE = 1 << 16
+KEPT = 20_000  # contents whose findings a worker remembers, by digest
+KEPT_S = 24 * 3600.0
+KEPT_FINDINGS = 100  # of one content; more are not remembered
+CHECKED, KNOWN_BEFORE, FAILED = "checked", "remembered", "failed"
+
+# Asks a classifier model about pieces; returns what it found in each.
+Classify = Callable[[RequestContext, Checker, Sequence[CheckedPiece], float], list[list[FoundValue]]]
+Wanted = Mapping[Checker, Mapping[tuple[Role, str], Content]]
+
+
+class Asker(NamedTuple):
+    """For whom checkers are asked: an organization, by the id of a request, with its context if it has one."""
+
+    organization_id: str
+    ident: str
+    context: RequestContext | None = None
+
+
+class CheckResults(NamedTuple):
+    """What was found, by checker, role and text, and why checkers failed."""
+
+    found: dict[tuple[Checker, Role, str], tuple[FoundValue, ...]]
+    failed: dict[Checker, str]
+
+
+class ContentChecks:
+    """Asks the checkers of rules. Findings of a content are remembered, so that the earlier turns of a session are not
+    checked again. `classify` asks classifier models; it is set when the engine is complete."""
+
+    def __init__(self, transport: Transport, vault: Vault, clock: Clock, counters: Counters) -> None:
+        self._transport = transport
+        self._vault = vault
+        self._clock = clock
+        self._counters = counters
+        self._known: OrderedDict[tuple[Checker, bytes], tuple[float, tuple[FoundValue, ...]]] = OrderedDict()
+        self._slots = FairSlots(CALLS, CALLS_EACH, MOST_WAITING)
+        self.classify: Classify | None = None
+
+    def check(self, asker: Asker, wanted: Wanted, remembered: bool = True) -> CheckResults:
+        """Return what the checkers find in their contents. Never raises; a checker that fails is in `failed`.
+        `remembered`: contents are looked up among those that are known, and remembered."""
+        results = CheckResults({}, {})
+        jobs = [
+            (checker, Job(self._ask, asker, checker, list(contents.values()), remembered))
+            for checker, contents in wanted.items()
+        ]
+        for checker, job in jobs:
+            try:
+                results.found.update(job.result())
+            except GatewayError as error:
+                self._counters.add("guardrail_checks_total", (checker.form, FAILED))
+                results.failed[checker] = error.message
+        return results
+
+    def judge(
+        self,
+        context: RequestContext,
+        rules: Sequence[GuardrailRule],
+        all_rules: RuleSet,
+        collector: CheckCollector,
+        findings: Findings,
+        answer: bool,
+        remembered: bool = True,
+        late: bool = False,
+    ) -> CheckedRules:
+        """Return what the checkers of rules found in what was collected; `findings` has those that failed. Unavailable
+        where a rule blocks when its checker fails, unless it is too `late` for that."""
+        asker = Asker(context.caller.organization_id, context.request_id, context)
+        results = self.check(asker, collector.contents, remembered)
+        for rule in rules:
+            if rule.checker is None or rule.checker not in results.failed:
+                continue
+            findings.add_unread("answer" if answer else "request", f"checker {rule.checker.form}")
+            if rule.probation or rule.checker.on_failure == "pass":
+                continue
+            if rule.checker.on_failure == "block" and not late:
+                raise check_failed(rule)
+            findings.failed.add((rule, answer))
+        return CheckedRules(rules, all_rules, results.found)
+
+    def _ask(
+        self, asker: Asker, checker: Checker, contents: list[Content], remembered: bool
+    ) -> dict[tuple[Checker, Role, str], tuple[FoundValue, ...]]:
+        large = sum(len(content.text) for content in contents) > LARGE
+        found = self._known_of(checker, contents, large) if remembered else {}
+        unknown = [content for content in contents if (checker, content.role, content.text) not in found]
+        if not unknown:
+            return found
+        _check_size(unknown)
+        pieces = compute_if(large, cut, checker.kind, unknown)
+        verdicts = self._judge(asker, checker, pieces, large)
+        values: list[list[FoundValue]] = [[] for _ in unknown]
+        unclear: set[int] = set()  # contents of a piece with a finding that may concern another one
+        for piece, verdict in zip(pieces, verdicts, strict=True):
+            for number, value in place_found(piece, verdict):
+                values[number].append(value)
+            if len(piece.parts) > 1 and any(value.end <= value.start for value in verdict):
+                unclear |= {part.content for part in piece.parts}
+        for number, content in enumerate(unknown):
+            judged = found[checker, content.role, content.text] = tuple(values[number])
+            if remembered and number not in unclear and len(judged) <= KEPT_FINDINGS:
+                self._remember((checker, content.digest), judged)
+        self._counters.add("guardrail_checks_total", (checker.form, CHECKED), len(unknown))
+        return found
+
+    def _known_of(
+        self, checker: Checker, contents: list[Content], large: bool
+    ) -> dict[tuple[Checker, Role, str], tuple[FoundValue, ...]]:
+        found = {}
+        for content, digest in zip(contents, compute_if(large, _digests_of, contents), strict=True):
+            known = self._recall((checker, digest))
+            if known is not None:
+                found[checker, content.role, content.text] = known
+        if found:
+            self._counters.add("guardrail_checks_total", (checker.form, KNOWN_BEFORE), len(found))
+        return found
+
+    def _judge(self, asker: Asker, checker: Checker, pieces: list[CheckedPiece], large: bool) -> list[list[FoundValue]]:
+        """Return what the checker found in each piece. GatewayError."""
+        end = self._clock.monotonic() + checker.timeout_ms / 1000
+        form = FORMS.get(checker.form)
+        if form is None:
+            if self.classify is None or asker.context is None:
+                raise UpstreamFailed("A classifier model is asked by requests alone.")
+            return self.classify(asker.context, checker, pieces, end)
+        credential = self._vault.open(checker.sealed)
+        request = CheckRequest(checker, credential, pieces, asker.ident, self._clock.now_us())
+        calls = compute_if(large, form, request)
+        asked = {id(piece) for call in calls for piece in call.pieces}
+        if len(calls) > MOST_CALLS or any(id(piece) not in asked for piece in pieces):
+            raise UpstreamFailed("The checker would need too many calls, or has nothing to look for here.")
+        found: dict[int, list[FoundValue]] = {id(piece): [] for piece in pieces}
+        for call, verdicts in zip(calls, self._call_all(asker, calls, end), strict=True):
+            for piece, verdict in zip(call.pieces, verdicts, strict=True):
+                found[id(piece)] += verdict
+        return [found[id(piece)] for piece in pieces]
+
+    def _call_all(self, asker: Asker, calls: list[CheckCall], end: float) -> list[list[list[FoundValue]]]:
+        verdicts: list[list[list[FoundValue]]] = []
+        running: list[Job[list[list[FoundValue]]]] = []
+        try:
+            for call in calls:
+                running.append(Job(self._call, asker.organization_id, call, end))
+                if len(running) - len(verdicts) >= PARALLEL:
+                    verdicts.append(self._result(running[len(verdicts)], end))
+            while len(verdicts) < len(running):
+                verdicts.append(self._result(running[len(verdicts)], end))
+        finally:
+            for job in running[len(verdicts) :]:
+                job.stop()
+        return verdicts
+
+    def _result(self, job: Job[list[list[FoundValue]]], end: float) -> list[list[FoundValue]]:
+        try:
+            return job.result(max(0.001, end - self._clock.monotonic()))
+        except TimeoutError:
+            raise UpstreamFailed("The checker did not answer in time.") from None
+
+    def _call(self, organization_id: str, call: CheckCall, end: float) -> list[list[FoundValue]]:
+        try:
+            with self._slots.turn(organization_id):
+                answer = self._transport.request(
+                    "POST",
+                    call.url,
+                    call.headers,
+                    call.body,
+                    timeout_s=max(0.001, end - self._clock.monotonic()),
+                    max_bytes=MOST_ANSWER,
+                )
+        except QueueFull:
+            raise Overloaded("Too many calls of checkers are waiting.") from None
+        if answer.status != 200:
+            raise UpstreamFailed(f"The checker answered {answer.status}.", upstream_status=answer.status)
+        return compute_if(len(answer.body) > LARGE, call.verdicts, answer.body)
+
+    def _recall(self, key: tuple[Checker, bytes]) -> tuple[FoundValue, ...] | None:
+        until, found = self._known.get(key, (0.0, ()))
+        if until < self._clock.monotonic():
+            self._known.pop(key, None)
+            return None
+        self._known.move_to_end(key)
+        return found
+
+    def _remember(self, key: tuple[Checker, bytes], found: tuple[FoundValue, ...]) -> None:
+        self._known[key] = (self._clock.monotonic() + KEPT_S, found)
+        while len(self._known) > KEPT:
+            self._known.popitem(last=False)
+
+
+def _digests_of(contents: Sequence[Content]) -> list[bytes]:
+    return [content.digest for content in contents]
+
+
+def _check_size(contents: Sequence[Content]) -> None:
+    """UpstreamFailed for more than a checker reads of one request."""
+    texts = sum(len(content.text) for content in contents if not content.media_type)
+    files = sum(len(content.text) for content in contents if content.media_type)
+    if texts > MOST_TEXT or files > MOST_FILES:
+        raise UpstreamFailed("The request has more text than a checker reads at once.")

@@ -1,0 +1,1 @@
+"""Azure AI Content Safety, as an outside checker of guardrails."""

@@ -1,0 +1,1 @@
+"""Lakera Guard, as an outside checker of guardrails."""

@@ -1,0 +1,1 @@
+"""The analyzer of Microsoft Presidio, as an outside checker of guardrails."""
