@@ -18,6 +18,9 @@ def test_route_is_checked_set_published_rolled_back_and_deleted(
     assert client.document("routes", "set", "house", str(file), "--alias", "house-default")["aliases"] == [
         "house-default"
     ]
+    account.use_model(1)
+    assert client.document("routes", "simulate", str(file))["requests"] == 1
+    assert "would cost" in client.run("routes", "simulate", str(file), "--days", "1").stderr
     assert "has no version" in client.run("routes", "versions", "house").stderr
     assert client.document("routes", "publish", "house")["publishedVersion"] == 1
     file.write_text(json.dumps({"otherwise": "sandbox-echo"}))

@@ -25,7 +25,7 @@ MAX_ALIASES = 8  # of a route
 MAX_VERSIONS = 50  # that are kept of a route; the published one is never removed
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
-RESERVED = frozenset((AUTO, SMART, "custom", "check", "savings"))
+RESERVED = frozenset((AUTO, SMART, "custom", "check", "savings", "simulation"))
 
 
 class ModelRoute(Base):

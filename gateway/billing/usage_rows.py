@@ -16,7 +16,7 @@ from gateway.catalogue.prices import ORDINARY_TIERS, Charge, cost_of, multiplier
 from gateway.errors import GatewayError
 from gateway.limits.worker_leases import Reservation
 from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT
-from gateway.metering.route_usage import REFERENCE, REFERENCE_NUSD, ROUTE, RULE, VERSION
+from gateway.metering.route_usage import REFERENCE, REFERENCE_NUSD, ROUTE, RULE, SEEN, VERSION
 from gateway.metering.usage_table import INSERT_PLAIN, RECORD, UsageRecord, raw_id
 from gateway.money import MAX_CALL_NUSD, cost
 from gateway.neutral.units import COUNTS, UNITS
@@ -159,6 +159,8 @@ def _add_route(extra: str | None, route: RouteChoice, terms: Terms, attempt: Att
     mapping = attempt.target.mapping
     details: dict[str, object] = orjson.loads(extra) if extra else {}
     details |= {ROUTE: route.name, VERSION: route.version, RULE: route.rule, REFERENCE: route.reference}
+    if route.turn or route.difficulty:
+        details[SEEN] = [route.turn, route.agent, route.difficulty]
     usage = attempt.usage or NO_USAGE
     reference_nusd = route.reference_nusd(usage, mapping, terms.context.at_us, attempt.charge.discount_ppm)
     if reference_nusd is not None:

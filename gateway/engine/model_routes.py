@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from gateway.billing.context import RequestContext
 from gateway.billing.request_limits import limits_of
 from gateway.catalogue.catalogue import Catalogue
-from gateway.catalogue.entries import Mapping
 from gateway.clock import SECOND_US
 from gateway.limits.limit_book import LimitBook
 from gateway.limits.limit_rules import WHOLE
@@ -17,6 +16,7 @@ from gateway.neutral.chat import ChatRequest
 from gateway.routes.choices import RouteChoice
 from gateway.routes.compiled import BYTES_PER_TOKEN, CompiledRoute, RoutedRequest
 from gateway.routes.route_book import RouteBook
+from gateway.routes.route_prices import NO_MAPPINGS, RoutePrices
 from gateway.routing.cache_lifetimes import CacheLifetimes
 from gateway.routing.sticky import Sticky
 
@@ -26,57 +26,7 @@ CACHE_S, LONG_CACHE_S = 300, 3600
 STEP_S = 120
 SESSION_MODEL_S = 2.0 * LONG_CACHE_S  # how long the model of a conversation is remembered
 MAX_SESSION_LENGTH = 4096
-MAX_PRICES = 2_000
-OUTPUT_SHARE = 5  # input tokens for each token of output when models are compared by their price
 SIDE_CALLS = ("title", "probe")
-NO_MAPPINGS: tuple[Mapping, ...] = ()
-PER_MILLION = 1_000_000
-
-
-class RoutePrices:
-    """The mappings and prices of models by the names that routes use, under one catalogue."""
-
-    def __init__(self, catalogue: Callable[[], Catalogue]) -> None:
-        self._catalogue = catalogue
-        self._known: dict[str, tuple[Mapping, ...]] = {}
-        self._known_of: Catalogue | None = None
-
-    def mappings_of(self, name: str) -> tuple[Mapping, ...]:
-        """Return the priced mappings of a model, () for one without a known price."""
-        catalogue = self._catalogue()
-        if self._known_of is not catalogue or len(self._known) >= MAX_PRICES:
-            self._known = {}
-            self._known_of = catalogue
-        mappings = self._known.get(name)
-        if mappings is None:
-            mappings = self._known[name] = self._find(catalogue, name)
-        return mappings
-
-    def price_of(self, name: str) -> int:
-        """Return a price by which models are compared; 0 for an unknown one."""
-        for mapping in self.mappings_of(name):
-            rates = mapping.prices[0].base
-            return OUTPUT_SHARE * (rates.prompt or 0) + (rates.completion or 0)
-        return 0
-
-    def lost_cache_nusd(self, name: str, tokens: int) -> int:
-        """Return what it costs more to send tokens uncached to a model."""
-        for mapping in self.mappings_of(name):
-            rates = mapping.prices[0].base
-            if rates.prompt and rates.input_cache_read is not None:
-                return tokens * (rates.prompt - rates.input_cache_read) // PER_MILLION
-        return 0
-
-    def _find(self, catalogue: Catalogue, name: str) -> tuple[Mapping, ...]:
-        model = catalogue.find_version(name)
-        provider = ""
-        if model is None:
-            provider, _, rest = name.partition("/")
-            model = catalogue.find_version(rest.partition(":")[0]) if rest else None
-        if model is None:
-            return NO_MAPPINGS
-        mappings = [one for one in model.mappings if one.prices and (not provider or one.provider == provider)]
-        return tuple(mappings)
 
 
 class ModelRoutes:

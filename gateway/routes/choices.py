@@ -51,8 +51,7 @@ class RouteChoice(Struct, frozen=True, eq=False):
     def reference_nusd(self, usage: Usage, served: Mapping, at_us: int, discount_ppm: int) -> int | None:
         """Return the cost of the same usage at the reference model, at the provider that served if it has that model;
         None without a price. It has the discount of the call."""
-        mapping = next((one for one in self.references if one.provider == served.provider), None)
-        mapping = mapping or next(iter(self.references), None)
+        mapping = mapping_at(self.references, served.provider)
         if mapping is None:
             return None
         return reduced(cost_of(usage, mapping, at_us).total, discount_ppm)
@@ -61,6 +60,11 @@ class RouteChoice(Struct, frozen=True, eq=False):
     def label(self) -> str:
         """The route as headers and logs name it."""
         return f"{self.name}; version={self.version}; rule={self.rule}"
+
+
+def mapping_at(mappings: tuple[Mapping, ...], provider: str) -> Mapping | None:
+    """Return the mapping at a provider, else the first one; None without any."""
+    return next((one for one in mappings if one.provider == provider), None) or next(iter(mappings), None)
 
 
 def describe(choice: RouteChoice) -> RouteChoiceAnswer:

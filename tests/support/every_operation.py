@@ -536,6 +536,7 @@ DOORS = (
     Step("POST", f"{ORGANIZATION}/routes/house/publish", {}, of=f"{ROUTE_PATH}/publish"),
     Step("GET", f"{ORGANIZATION}/routes/house/versions", of=f"{ROUTE_PATH}/versions"),
     Step("GET", f"{ORGANIZATION}/routes/savings"),
+    Step("POST", f"{ORGANIZATION}/routes/simulation", {"document": ROUTE_DOCUMENT, "days": 7}),
     Step("DELETE", f"{ORGANIZATION}/routes/house", of=ROUTE_PATH),
     Step("DELETE", f"{ORGANIZATION}/identity-providers/{{provider_id}}"),
     Step("GET", "/auth/identities"),

@@ -52,6 +52,7 @@ BODIES = {
     "GuardrailTest": lambda p: {"text": "anna@mail.test"},
     "RouteBody": lambda p: {"document": {"otherwise": "gpt-4o"}},
     "RouteCheckBody": lambda p: {"document": {"otherwise": "gpt-4o"}},
+    "RouteSimulationBody": lambda p: {"document": {"otherwise": "gpt-4o"}},
     "PublishBody": lambda p: {},
     "PreviewedRule": lambda p: {"group": "engineers"},
     "LimitBody": lambda p: {"subjects": ["organization"], "amount": "5"},

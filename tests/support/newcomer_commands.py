@@ -174,6 +174,7 @@ MANAGE = {
         guardrails delete {asked} --organization {organization}
         routes check '{{"otherwise":"gpt-4o-mini"}}' --organization {organization}
         routes set house '{{"otherwise":"gpt-4o-mini"}}' --alias house-default --organization {organization}
+        routes simulate '{{"otherwise":"gpt-4o-mini"}}' --days 7 --organization {organization}
         routes publish house --organization {organization}
         routes list --organization {organization}
         routes show house --organization {organization}

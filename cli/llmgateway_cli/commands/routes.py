@@ -62,6 +62,39 @@ def check_document(context: ClientContext, file: Path, org: str | None) -> None:
     context.output.success("The document can be published.")
 
 
+@routes.command("simulate")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option("--days", type=click.IntRange(1, 92), default=7, show_default=True, help="Of how many days.")
+@click.option("--requested", multiple=True, metavar="MODEL", help="Only requests of this model name (default: all).")
+@organization_option
+@json_option
+@pass_context
+def simulate(context: ClientContext, file: Path, days: int, requested: tuple[str, ...], org: str | None) -> None:
+    """Try the document in FILE with stored requests: the models that it would have chosen, and their cost."""
+    body = {"document": _read(file), "days": days, "requested": list(requested)}
+    answer = context.client.management("POST", f"{_path(context, org)}/simulation", body=body)
+    done = object_of(answer, "simulation")
+    if context.output.as_json:
+        context.output.document(done)
+        return
+    columns = (Column("RULE", shorten=True), Column("MODEL"), Column("REQUESTS"), Column("COST"), Column("NEW COST"))
+    rows = [
+        (
+            text_of(one, "rule"),
+            text_of(one, "model"),
+            str(one.get("requests")),
+            show_usd(one.get("cost")),
+            show_usd(one.get("newCost")),
+        )
+        for one in list_of(done, "choices")
+    ]
+    context.output.table(columns, rows, "No request was decided.")
+    context.output.info(
+        f"{done.get('requests')} requests for {show_usd(done.get('cost'))} would cost {show_usd(done.get('newCost'))}; "
+        f"{done.get('changed')} would use another model, {done.get('undecided')} cannot be told."
+    )
+
+
 @routes.command("set")
 @click.argument("route")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))

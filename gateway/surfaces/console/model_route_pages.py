@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gateway.errors import GatewayError, InvalidRequest
+from gateway.money import parse_usd, round_usd
 from gateway.surfaces.console.page_calls import ManagementCall
 from gateway.surfaces.console.pages import page
 from gateway.surfaces.console.visits import as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
@@ -19,6 +20,7 @@ ROUTES = "/orgs/<organization_id>/routes"
 LIST = ManagementCall(f"GET {ROUTES}")
 SAVINGS = ManagementCall(f"GET {ROUTES}/savings")
 CHECK = ManagementCall(f"POST {ROUTES}/check")
+SIMULATE = ManagementCall(f"POST {ROUTES}/simulation")
 PUT = ManagementCall(f"PUT {ROUTES}/<route_name>")
 PUBLISH = ManagementCall(f"POST {ROUTES}/<route_name>/publish")
 VERSIONS = ManagementCall(f"GET {ROUTES}/<route_name>/versions")
@@ -45,9 +47,9 @@ def show(services: Services, inbound: Inbound) -> Outbound:
 def act(services: Services, inbound: Inbound) -> Outbound:
     """Run the action of the button that was pressed."""
     visitor, form = submitted_by_visitor(services, inbound, PATH, FORM_NAME)
-    actions: dict[str, Changing] = {"save": _save, "check": _check, "publish": _publish, "remove": _remove}
+    actions: dict[str, Changing] = {"save": _save, "check": _check, "run": _run, "publish": _publish, "remove": _remove}
     action = pressed(actions, form)
-    permission: Any = "rules:read" if action is _check else "rules:write"
+    permission: Any = "rules:read" if action in (_check, _run) else "rules:write"
     try:
         visitor.permitted(form.get("organization", "")[:80], permission)
         message = action(visitor, inbound, form)
@@ -55,7 +57,7 @@ def act(services: Services, inbound: Inbound) -> Outbound:
         if error.blame != "caller":
             raise
         return _page(services, inbound, visitor, error=error, typed=form)
-    return _page(services, inbound, visitor, message, typed=form if action is _check else None)
+    return _page(services, inbound, visitor, message, typed=form if action in (_check, _run) else None)
 
 
 def _save(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
@@ -73,6 +75,17 @@ def _check(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
     fields = {"document": _document_of(form)}
     checked = CHECK.run(visitor, inbound, fields, organization_id=form["organization"])
     return f"The document can be published: {'; '.join(checked['rules'])}."
+
+
+def _run(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
+    fields = {"document": _document_of(form)}
+    done = SIMULATE.run(visitor, inbound, fields, organization_id=form["organization"])
+    models = "; ".join(f"{one['rule']} → {one['model']}: {one['requests']}" for one in done["choices"][:SHOWN_VERSIONS])
+    before, after = (round_usd(parse_usd(done[name])) for name in ("cost", "newCost"))
+    return (
+        f"The {done['requests']} chat requests of the last week cost {before} and would cost {after}. "
+        f"{done['changed']} would use another model, {done['undecided']} cannot be told from what is stored. {models}"
+    )
 
 
 def _publish(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:

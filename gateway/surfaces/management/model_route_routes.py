@@ -6,9 +6,14 @@ from marshmallow import fields
 from msgspec import to_builtins
 
 from gateway.accounts import route_changes
+from gateway.accounts.projects import find_project
 from gateway.accounts.route_changes import MAX_ALIASES, RouteVersion, StoredRoute
+from gateway.callers.throttle import ThrottleGate
 from gateway.clock import DAY_US
+from gateway.errors import NotFound
 from gateway.metering.route_usage import sum_savings
+from gateway.reports.route_simulation import MAX_DAYS, simulate_route
+from gateway.routes.compiled import compile_route
 from gateway.routes.route_book import called_by
 from gateway.routes.route_document import RouteDocument, read_document
 from gateway.routes.route_sentences import sentences_of
@@ -38,6 +43,11 @@ DOCUMENT = "The rules of the route, and the target of all other requests, as doc
 ALIASES = "Further model names that call the route, beside dynamic/ and its name."
 PROJECT = "Id of the only project that may call the route; none: every project of the organization."
 REPLACES = "Allows aliases that are names of models: requests for these models then use the route."
+REQUESTED = "Only requests of these model names, as callers wrote them; none: all chat requests."
+SIMULATED_DAYS = 7
+ABOUT_DAYS = f"Of how many days; default: {SIMULATED_DAYS}."
+MAX_REQUESTED = 100
+PER_MINUTE = 20  # dry runs of an organization
 VERSION = "An earlier version to publish again; none: the draft."
 
 
@@ -56,6 +66,15 @@ class RouteBody(StrictBody):
 
 class RouteCheckBody(StrictBody):
     document = _document_field()
+
+
+class RouteSimulationBody(StrictBody):
+    """A document, and the stored requests with which it is tried."""
+
+    document = _document_field()
+    days = WholeNumber(1, MAX_DAYS, load_default=SIMULATED_DAYS, about=ABOUT_DAYS)
+    requested = NameList(MAX_REQUESTED, 255, load_default=list, about=REQUESTED, example=("smart",))
+    projectId = TextField(1, 40, allow_none=True, load_default=None, about="Only requests of this project.")
 
 
 class PublishBody(StrictBody):
@@ -105,6 +124,33 @@ class RouteCheckAnswer(Answer):
     columns = ("rules", "models")
     rules: list[str]
     models: list[str]
+
+
+class SimulatedChoiceAnswer(Answer):
+    """The requests that a rule would have sent to a model: `changed` of them used another one."""
+
+    rule: str
+    model: str
+    requests: int
+    changed: int
+    cost: Usd
+    new_cost: Usd
+
+
+class RouteSimulationAnswer(Answer):
+    """What a route would have chosen for the stored requests of [`since`, `until`), each taken by itself. `undecided`
+    are those for which a rule asks what is not stored, such as headers; they count at their cost. `complete` is false
+    if the days have more usage than is read; `since` is later then."""
+
+    since: Time
+    until: Time
+    complete: bool
+    requests: int
+    undecided: int
+    changed: int
+    cost: Usd
+    new_cost: Usd
+    choices: list[SimulatedChoiceAnswer]
 
 
 class RouteSavingsAnswer(Answer):
@@ -158,6 +204,21 @@ def check(call: ManagedCall[str]) -> RouteCheckAnswer:
     """Check a document without storing it."""
     document = _read(call, call.fields["document"])
     return RouteCheckAnswer(sentences_of(document), list(document.models()))
+
+
+def simulate(call: ManagedCall[str]) -> RouteSimulationAnswer:
+    """Try a document with the stored requests of the last days: which models it would have chosen, and what they would
+    have cost. Nothing is stored."""
+    fields = call.fields
+    project_id = fields["projectId"] or ""
+    if project_id and find_project(call.database, project_id).organization_id != call.subject:
+        raise NotFound(f"There is no project {project_id} in this organization.")
+    call.management.throttle.take(ThrottleGate("dry runs of routes", call.subject, PER_MINUTE, 60))
+    route = compile_route("dry run", 0, _read(call, fields["document"]), project_id)
+    prices = call.services.engine.chat.routes.prices
+    requested = frozenset(fields["requested"])
+    done = simulate_route(call.database, call.subject, route, prices, fields["days"], requested)
+    return RouteSimulationAnswer.of(done, choices=[SimulatedChoiceAnswer.of(one) for one in done.choices])
 
 
 def publish(call: ManagedCall[str]) -> RouteAnswer:
@@ -248,6 +309,9 @@ OPERATIONS: tuple[Operation, ...] = (
             inside="routes", commands=("routes list",)),
     managed("POST", f"{ROUTES}/check", check, "Check the document of a route", tag=TAG, who=READ, scope="rules:read",
             request=RouteCheckBody, inside="check", commands=("routes check <document>",)),
+    managed("POST", f"{ROUTES}/simulation", simulate, "Simulate a route over the last days", tag=TAG, who=READ,
+            scope="rules:read", request=RouteSimulationBody, inside="simulation",
+            commands=("routes simulate <document> --days=days --requested=requested --project=projectId",)),
     managed("GET", f"{ROUTES}/savings", list_savings, "Sum the savings of routes", tag=TAG, who=READ,
             scope="rules:read", query=SavingsQuery, inside="savings", commands=("routes savings --days=days",)),
     managed("GET", ROUTE, show, "Show a route", tag=TAG, who=READ, scope="rules:read", inside="route",

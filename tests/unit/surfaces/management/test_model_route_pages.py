@@ -29,6 +29,7 @@ def test_page_drafts_checks_publishes_rolls_back_and_removes_a_route(browser) ->
 
     checked = press("check", document=json.dumps(DOCUMENT))
     assert "helpers: a sub-agent calls → gpt-4o-mini" in checked.text
+    assert "chat requests of the last week cost" in press("run", document=json.dumps(DOCUMENT)).text
     saved = press("save", document=json.dumps(DOCUMENT), aliases="house-default")
     assert "The draft was saved" in saved.text and "not published" in saved.text
     published = press("publish")
