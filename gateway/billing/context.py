@@ -79,66 +79,66 @@ class CreatedJob(Protocol):
     def reserve(self, spending: Spending, payer: Payer, cost_bound: CostBound) -> Reservation: ...
 
 
-class RequestContext(Struct, eq=False):
-    """One request of a caller.
+class HeaderOptions(Struct, frozen=True):
+    """Options of the gateway that headers of a request set."""
 
-    `request_id` is the accounting id: 32 hex digits that the gateway generates. `label` is the caller's x-request-id
-    (at most 64 characters); it is echoed but never used as a key. `started` and `deadline` are monotonic seconds.
-    `payload` is set when the project retains payloads, `job` when the request creates a job, `request` once the body
-    was parsed, `outcome` once the request was admitted, and `own_s` (seconds that the gateway itself took) once it was
-    answered. `choice` are members of the request's options that headers set: further models to try, preferences among
-    providers. `session` is the session of an agent, as `session_ids`
-    stores it; `session_nusd` and `run_nusd` are the budgets that headers set for it and for its run, None without.
-    `decision` is the request that stored the routing decision, None for this one.
-    `attribution` is None unless usage rows have a label, a session or metadata. `settles_early`: the answer is
-    prepared while its settlement is written; `record` is the ticket of that settlement, for which the surface waits
-    before it sends the answer. `adapt` changes an answer for clients that expect other members than most.
-    `end_user` is the person whom the caller serves, as a limit counts it; `limits` are those of the organization
-    that apply, `limit_note` says which of them act without refusing. `headers` are those that the caller sent (names
-    in lower case); `route` is the choice that a route made for it, `routed` the request for the models of that choice
-    while these are planned. `noted`: headers of the answer tell of a limit or a route. `is_check`: a guardrail asks a
-    classifier model, and no guardrail applies.
-    """
-
-    request_id: str
-    caller: Caller
-    at_us: int
-    started: float
-    deadline: float
-    label: str = ""
-    source: str = ""
-    session: str = ""
-    ip: str = ""
-    operation: str = "chat"
-    surface: str = "openai"
     no_fallback: bool = False
     no_cache: bool = False
     debug: bool = False
-    metadata: dict[str, str] = field(default_factory=dict)
-    idempotency_key: str = ""
-    payload: PayloadCapture | None = None
-    job: CreatedJob | None = None
-    trace: Trace | None = None
-    request: Request | None = None
-    outcome: Outcome | None = None
-    own_s: float = 0.0
-    choice: dict[str, Any] | None = None
-    attribution: Attribution | None = None
+    # Members of the request's options: further models to try, preferences among providers.
+    choice: Mapping[str, Any] = {}
+    # The budgets in nano-dollars of the agent's session and of its run, None without.
     session_nusd: int | None = None
     run_nusd: int | None = None
-    settles_early: bool = False
-    record: Ticket | None = None
-    decision: bytes | None = None
-    adapt: Adapt | None = None
+
+
+NO_HEADER_OPTIONS = HeaderOptions()
+
+
+class RequestContext(Struct, eq=False):
+    """One request of a caller: the facts with which it came, and its state until it is answered."""
+
+    # Facts about the request, set before its body is read.
+
+    request_id: str  # the accounting id: 32 hex digits that the gateway generates
+    caller: Caller
+    at_us: int
+    started: float  # monotonic seconds, as `deadline`
+    deadline: float
+    label: str = ""  # the caller's x-request-id, at most 64 characters; echoed, but never used as a key
+    source: str = ""
+    ip: str = ""
+    operation: str = "chat"
+    surface: str = "openai"
+    headers: Mapping[str, str] = {}  # as the caller sent them, names in lower case
+    options: HeaderOptions = NO_HEADER_OPTIONS
+    is_check: bool = False  # a guardrail asks a classifier model, and no guardrail applies
+    trace: Trace | None = None
+    adapt: Adapt | None = None  # changes an answer for clients that expect other members than most
+    payload: PayloadCapture | None = None  # set when the project retains payloads
+    job: CreatedJob | None = None  # set when the request creates a job
+
+    # Facts from headers, completed from the body (surfaces/web/attribution.py).
+
+    session: str = ""  # the session of an agent, as `session_ids` stores it
+    end_user: str = ""  # the person whom the caller serves, as a limit counts it
+    metadata: dict[str, str] = field(default_factory=dict)
+    attribution: Attribution | None = None  # None unless usage rows have a label, a session, metadata or a route
+
+    # State of the engine.
+
+    request: Request | None = None  # set once the body was parsed
+    outcome: Outcome | None = None  # set once the request was admitted
     guard: "Guard | None" = None
-    end_user: str = ""
-    limits: ChargedLimits | None = None
-    limit_note: str = ""
-    headers: Mapping[str, str] = {}
-    route: RouteChoice | None = None
-    routed: Request | None = None
-    noted: bool = False
-    is_check: bool = False
+    limits: ChargedLimits | None = None  # the limits of the organization that apply
+    limit_note: str = ""  # says which of `limits` act without refusing
+    route: RouteChoice | None = None  # the choice that a route made
+    routed: Request | None = None  # the request for the models of `route`, while these are planned
+    noted: bool = False  # headers of the answer tell of a limit or a route
+    decision: bytes | None = None  # the request that stored the routing decision, None for this one
+    settles_early: bool = False  # the answer is prepared while its settlement is written
+    record: Ticket | None = None  # of that settlement, for which the surface waits before it sends the answer
+    own_s: float = 0.0  # seconds that the gateway itself took, set once the request was answered
 
     def attribute(self) -> None:
         """Compute `attribution`, after label, session or metadata were set."""

@@ -29,8 +29,8 @@ def with_sessions(payer: Payer, context: RequestContext) -> Payer:
     caller = context.caller
     limits = []
     for scope, name, limit, header in (
-        (SESSION, context.session, caller.session_nusd, context.session_nusd),
-        (RUN, context.metadata.get(RUN_TAG, ""), caller.run_nusd, context.run_nusd),
+        (SESSION, context.session, caller.session_nusd, context.options.session_nusd),
+        (RUN, context.metadata.get(RUN_TAG, ""), caller.run_nusd, context.options.run_nusd),
     ):
         lowest = min((amount for amount in (limit, header) if amount is not None), default=None)
         if lowest is None:

@@ -164,7 +164,7 @@ class ResponseCache:
 def is_cacheable(context: RequestContext) -> bool:
     """Return whether the project has caching enabled, the request does not opt out and no policy forbids it."""
     caller = context.caller
-    return caller.cache_enabled and not context.no_cache and not keeps_nothing(caller.rules)
+    return caller.cache_enabled and not context.options.no_cache and not keeps_nothing(caller.rules)
 
 
 def write_entry(entry: CachedAnswer) -> bytes:

@@ -222,7 +222,7 @@ class ChatEngine(Executor[ChatRequest]):
             routed = self.routes.apply(context, request)
             if routed is not None:
                 return self._plan_route(context, request, routed)
-        if context.choice:
+        if context.options.choice:
             request = with_choice(context, request)
         options = request.options
         if request.requirements.media:

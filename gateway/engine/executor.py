@@ -156,7 +156,7 @@ class Executor(Generic[R]):
 
         A caller who cannot pay passes as often as UNPAID says where the cache may have the answer.
         """
-        if context.choice:
+        if context.options.choice:
             request = with_choice(context, request)
         if request.requirements.hosted_uses:
             request = self._without_own_objects(context, request)

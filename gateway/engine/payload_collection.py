@@ -182,7 +182,7 @@ class Payload:
 
     def capture_call(self, target: Target) -> WireCapture | None:
         """Return a listener for an upstream call, None unless the caller requested x-debug."""
-        if not self._context.debug:
+        if not self._context.options.debug:
             return None
         self._captures.append(WireCapture(target, RAW_BYTES - sum(capture.size for capture in self._captures)))
         return self._captures[-1]

@@ -89,7 +89,7 @@ def key_of(context: RequestContext, request: Request) -> Hashable | None:
         request.requested_model,
         caller.project_id,
         context.operation,
-        context.no_fallback,
+        context.options.no_fallback,
         READ_REQUIREMENTS(request.requirements),
         DEFAULT_OPTIONS if options is NO_OPTIONS else READ_OPTIONS(options),
     )

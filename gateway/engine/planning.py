@@ -48,9 +48,10 @@ R = TypeVar("R", bound=Request)
 
 def with_choice(context: RequestContext, request: R) -> R:
     """Return the request with the models and preferences of the caller's headers; those of its body take precedence."""
-    if not context.choice:
+    choice = context.options.choice
+    if not choice:
         return request
-    changes = {name: value for name, value in context.choice.items() if not getattr(request.options, name)}
+    changes = {name: value for name, value in choice.items() if not getattr(request.options, name)}
     return replace(request, options=request.options.with_changes(**changes))
 
 
@@ -484,7 +485,7 @@ class Planner:
                 request.options,
                 predicate(caller.rules, context.at_us),
                 self._credentials.usable(caller),
-                context.no_fallback,
+                context.options.no_fallback,
                 (context.session or request.options.session)[:MAX_SESSION_LENGTH],
                 scope=caller.project_id,
                 operation=context.operation,

@@ -6,7 +6,7 @@ from msgspec import Struct, structs
 
 from gateway.billing.admission import Admission, Settlements
 from gateway.billing.bounds import Bounds
-from gateway.billing.context import RequestContext
+from gateway.billing.context import HeaderOptions, RequestContext
 from gateway.billing.outcome import Attempt, Outcome
 from gateway.billing.output_reservation import RECORDED, TYPICAL_BYTES_PER_TOKEN
 from gateway.billing.settlement import Settlement
@@ -247,8 +247,7 @@ class SessionAccounting:
             metadata=session.metadata,
             request=request,
             attribution=session.attribution,
-            session_nusd=session.session_nusd,
-            run_nusd=session.run_nusd,
+            options=HeaderOptions(session_nusd=session.options.session_nusd, run_nusd=session.options.run_nusd),
             end_user=session.end_user,
         )
         credits = target.credential.source == PLATFORM_SOURCE

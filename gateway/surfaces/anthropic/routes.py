@@ -46,7 +46,7 @@ def substitute(services: Services, context: RequestContext, request: ChatRequest
     """Return the models to try after the requested one; () for a model of another vendor, and where the caller chose
     the models. Agents of this vendor request its models even if they are not configured."""
     configured = services.settings.catalogue.messages_models
-    chosen = context.no_fallback or request.options.models or (context.choice or {}).get("models")
+    chosen = context.options.no_fallback or request.options.models or context.options.choice.get("models")
     name = request.requested_model.lower()
     if chosen or not configured or not name.startswith(OWN_MODELS):
         return ()

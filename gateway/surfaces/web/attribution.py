@@ -52,11 +52,14 @@ def add_body(context: RequestContext, user: str | None, metadata: Any = None) ->
 
 
 def read_session(context: RequestContext, headers: Mapping[str, str]) -> None:
-    """Set the session that a header names, and the budgets that headers set. InvalidRequest for an invalid amount."""
+    """Set the session and the end user that headers name."""
     _add_session(context, SESSIONS.of_headers(headers))
-    context.session_nusd = _read_amount(headers, SESSION_BUDGET)
-    context.run_nusd = _read_amount(headers, RUN_BUDGET)
     _add_end_user(context, context.metadata.get(USER) or SESSIONS.user_of_headers(headers))
+
+
+def read_budgets(headers: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """Return the budgets that headers set for the session and for its run. InvalidRequest for an invalid amount."""
+    return _read_amount(headers, SESSION_BUDGET), _read_amount(headers, RUN_BUDGET)
 
 
 def add_user_id(context: RequestContext, user_id: str) -> None:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 
-from gateway.billing.context import MODELS_HEADER, PROVIDER_HEADER, RequestContext
+from msgspec.structs import replace
+
+from gateway.billing.context import MODELS_HEADER, PROVIDER_HEADER, HeaderOptions, RequestContext
 from gateway.callers import scopes as scopes_module
 from gateway.callers.access_tokens import is_access_token
 from gateway.callers.authentication import Caller
@@ -130,7 +132,7 @@ def begin_line(
     context = _begin(services, inbound, caller, "", operation, surface)
     if _has_options(inbound.headers):
         _read_options(services, context, inbound)
-    context.no_cache = True
+    context.options = replace(context.options, no_cache=True)
     context.metadata = {**context.metadata, **tags}
     context.attribute()
     return context
@@ -147,13 +149,16 @@ def _read_options(services: Services, context: RequestContext, inbound: Inbound)
     if services.routing.transport.loop_mark in header(LOOP_HEADER):
         raise InvalidRequest(LOOP, code="request_loop")
     context.label = header("x-request-id")[:LABEL_LENGTH]
-    context.no_fallback = header("x-no-fallback").lower() == "true"
-    context.no_cache = header("x-no-cache").lower() == "true"
-    context.debug = header("x-debug").lower() == "true"
-    context.idempotency_key = header("idempotency-key")
-    context.choice = read_headers(header(MODELS_HEADER), header(PROVIDER_HEADER))
+    choice = read_headers(header(MODELS_HEADER), header(PROVIDER_HEADER))
     context.metadata = attribution_module.read_headers(inbound.headers, context.metadata)
     attribution_module.read_session(context, inbound.headers)
+    context.options = HeaderOptions(
+        header("x-no-fallback").lower() == "true",
+        header("x-no-cache").lower() == "true",
+        header("x-debug").lower() == "true",
+        choice,
+        *attribution_module.read_budgets(inbound.headers),
+    )
     context.attribute()
 
 

@@ -4,6 +4,7 @@ import pytest
 from support.billing import DOLLAR, admission_of, attempt_at, target
 
 from gateway.billing import session_budgets
+from gateway.billing.context import HeaderOptions
 from gateway.billing.reconciliation import doctor
 from gateway.billing.session_budgets import RETENTION_DAYS, budget_of, forget_old
 from gateway.clock import DAY_US
@@ -25,8 +26,7 @@ def begin(process, account):
     context = account.context()
     context.session = "s-1"
     context.metadata = {"team": "search", "run": "r-1"}
-    context.session_nusd = DOLLAR
-    context.run_nusd = 2 * DOLLAR
+    context.options = HeaderOptions(session_nusd=DOLLAR, run_nusd=2 * DOLLAR)
     context.attribute()
     settlement = process.settlements.admit(admission_of(context, BOUND))
     settlement.begin(0, target())

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.billing.context import RequestContext
+from gateway.billing.context import HeaderOptions, RequestContext
 from gateway.callers.access import Level
 from gateway.callers.authentication import Caller
 from gateway.callers.compliance import CompliancePolicy
@@ -141,7 +141,7 @@ def test_native_fields_outside_of_the_neutral_form_are_in_the_cache_key():
 
 def test_a_project_without_cache_an_option_against_it_and_zero_retention_have_no_key():
     level = Level("organization", "org", policy=CompliancePolicy(zero_data_retention=True))
-    wish = msgspec.structs.replace(context(), no_cache=True)
+    wish = msgspec.structs.replace(context(), options=HeaderOptions(no_cache=True))
     assert [key(ctx=one) for one in (context(cache_enabled=False), wish, context(rules=(level,)))] == [""] * 3
 
 

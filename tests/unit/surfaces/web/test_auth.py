@@ -1,5 +1,6 @@
 """The cached sender of a request is used for identical headers only, and only while it is valid."""
 
+from operator import attrgetter
 from types import SimpleNamespace
 
 import pytest
@@ -62,15 +63,15 @@ def test_a_caller_that_holds_no_more_is_refused_at_once(services):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        *(("x-request-id", "label"), ("x-no-cache", "no_cache"), ("x-no-fallback", "no_fallback")),
-        *(("x-debug", "debug"), ("idempotency-key", "idempotency_key"), ("x-llmgateway-team", "metadata")),
+        *(("x-request-id", "label"), ("x-no-cache", "options.no_cache"), ("x-no-fallback", "options.no_fallback")),
+        *(("x-debug", "options.debug"), ("idempotency-key", "attribution"), ("x-llmgateway-team", "metadata")),
         *(("x-session-id", "session"), ("session-id", "session")),
     ],
 )
 def test_requests_with_options_are_authenticated_each_time(services, name, said):
     sender = Sender()
     for _ in range(2):
-        assert getattr(admit(services, sender, **{name: "true"}), said)
+        assert attrgetter(said)(admit(services, sender, **{name: "true"}))
     assert services.accounts.authentication.asked == 2
 
 
