@@ -58,12 +58,13 @@ def test_an_option_with_one_value_is_not_given_twice(
 
 
 def test_numbers_are_typed_in_decimal_digits(service: FakeService, service_client: Client) -> None:
-    numbers = [(path, option) for path, command in commands() for option in command.params
+    numbers = [(path, command, option) for path, command in commands() for option in command.params
                if isinstance(option.type, click.types.IntParamType)]  # fmt: skip
     assert len(numbers) >= 5
-    for path, option in numbers:
+    for path, command, option in numbers:
+        needed = ["x" for one in command.params if isinstance(one, click.Argument) and one.required]
         for typed in ("１２", "²", "1_0"):
-            message = service_client.refused(*path, option.opts[-1], typed, code=2)
+            message = service_client.refused(*path, *needed, option.opts[-1], typed, code=2)
             assert "is not a whole number" in message, path
     assert service.calls == []
 

@@ -40,6 +40,7 @@ COMMAND_LINES = [
     ("budget", "get", "key_1"),
     ("budget", "set", "key_1", "--clear"),
     ("routes", "list"),
+    ("guardrails", "list"),
     ("usage",),
     ("usage", "sources", "-p", "project_1"),
     ("models",),
