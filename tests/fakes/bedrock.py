@@ -38,8 +38,8 @@ class Answer:
     `tools` are (name, arguments as JSON text). `reasoning` is (text, signature), `sealed` the bytes of redacted
     reasoning. `error` is an exception's name: with a `status` an HTTP error, with `error_at` an exception within the
     stream after that many events. `fragment` cuts the bytes into writes of that size, `cut` breaks the connection
-    after that many; `metadata` and `stop` leave out the last events; `damage` spoils a frame's sum. `turn` distinguishes
-    the ids of calls from those of other answers.
+    after that many; `metadata` and `stop` leave out the last events; `damage` spoils a frame's sum. `turn`
+    distinguishes the ids of calls from those of other answers.
     """
 
     text: str = ""
