@@ -15,6 +15,7 @@ WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "requir
 DOTTED = "mcp__weather_of_all_cities_of_the_world_in_this_century__forecast.v2:daily"
 LONG = "mcp__weather_of_all_cities_of_the_world_in_this_century__forecast_of_each_day_and_night"
 DATA_URL = f"data:image/png;base64,{PNG}"
+THOUGHTS = ("thought", "thought of one model", "thought before text", "failover with thought")
 REMINDER = "<reminder>Two files changed.</reminder>"
 
 
@@ -25,6 +26,7 @@ class Agent:
     name = ""  # of this way to hold a session over the surface, where there are several
     instructs = True  # the surface has system messages within a conversation
     custom = False  # it has free-text tools
+    features: tuple[str, ...] = ()  # that set this way apart from others; all of them if there are none
     long_name = DOTTED
 
     def __init__(self, feature: str, names: tuple[str, ...]) -> None:
@@ -82,6 +84,22 @@ class ChatAgent(Agent):
             self.turns.append({"role": "user", "content": "Go on."})
 
 
+class PlainChatAgent(ChatAgent):
+    """Keeps what OpenAI's format has, as most clients do: no thought, and no signature."""
+
+    name = "plain chat"
+    features = THOUGHTS
+
+    def take(self, reply: Json) -> None:
+        message = reply["choices"][0]["message"]
+        calls = [
+            {name: value for name, value in call.items() if name != "extra_content"}
+            for call in message.get("tool_calls") or ()
+        ]
+        kept = {"role": "assistant", "content": message.get("content"), "tool_calls": calls or None}
+        super().take({"choices": [{"message": kept}]})
+
+
 class MessagesAgent(Agent):
     surface = "messages"
     long_name = LONG
@@ -111,6 +129,21 @@ class MessagesAgent(Agent):
         if results and self.feature == "question before results":
             results.insert(0, {"type": "text", "text": "Hurry."})
         self.turns.append({"role": "user", "content": results or "Go on."})
+
+
+class PlainMessagesAgent(MessagesAgent):
+    """Leaves out all thinking."""
+
+    name = "plain messages"
+    features = THOUGHTS
+
+    def take(self, reply: Json) -> None:
+        kept = [
+            {name: value for name, value in block.items() if name != "signature"}
+            for block in reply["content"]
+            if block["type"] in ("text", "tool_use")
+        ]
+        super().take({"content": kept})
 
 
 class ResponsesAgent(Agent):
@@ -240,6 +273,22 @@ def _join(parts: list[Json], part: Json) -> None:
         parts.append(part)
 
 
+class PlainGeminiAgent(GeminiAgent):
+    """Leaves out all thoughts, and the signatures of other parts."""
+
+    name = "plain gemini"
+    features = THOUGHTS
+
+    def take(self, reply: Json) -> None:
+        content = reply["candidates"][0]["content"]
+        kept = [
+            {name: value for name, value in part.items() if name != "thoughtSignature"}
+            for part in content["parts"]
+            if not part.get("thought")
+        ]
+        super().take({"candidates": [{"content": {**content, "parts": kept}}]})
+
+
 class SdkAgent(Agent):
     """The SDK's major version 7."""
 
@@ -351,6 +400,6 @@ AGENTS: dict[str, type[Agent]] = {
     agent.name or agent.surface: agent
     for agent in (
         *(ChatAgent, MessagesAgent, ResponsesAgent, StoredResponsesAgent, GeminiAgent, CohereAgent),
-        *(Sdk5Agent, Sdk6Agent, SdkAgent),
+        *(Sdk5Agent, Sdk6Agent, SdkAgent, PlainChatAgent, PlainMessagesAgent, PlainGeminiAgent),
     )
 }

@@ -20,13 +20,15 @@ SHARE = 1 if os.environ.get("EVERY_SESSION") else 3  # one of this many pairs is
 
 
 def _ways() -> Iterator[tuple[str, str]]:
-    for surface, agent in AGENTS.items():
+    for name, agent in AGENTS.items():
         for feature in SCRIPTS:
             if feature.startswith("custom") and not agent.custom:
                 continue
             if feature == "instructions within" and not agent.instructs:
                 continue
-            yield surface, feature
+            if agent.features and feature not in agent.features:
+                continue
+            yield name, feature
 
 
 def _streamed(number: int) -> tuple[bool, ...]:
@@ -37,22 +39,22 @@ def _streamed(number: int) -> tuple[bool, ...]:
 WAYS = list(_ways())
 
 
-@pytest.mark.parametrize(("surface", "feature"), WAYS)
+@pytest.mark.parametrize(("agent", "feature"), WAYS)
 def test_a_session_goes_on_with_every_other_model(
-    stage: ContractGateway, surface: str, feature: str, capsys: pytest.CaptureFixture[str]
+    stage: ContractGateway, agent: str, feature: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stuck = []
     rewritten = []
-    first = WAYS.index((surface, feature)) % SHARE
+    first = WAYS.index((agent, feature)) % SHARE
     played = list(enumerate(pairs()))[first::SHARE]
     for number, models in played:
-        session = Session(stage, surface, feature, models)
+        session = Session(stage, agent, feature, models)
         try:
             session.play(_streamed(number))
         except AssertionError as failure:
             stuck.append(str(failure)[:1000])
         rewritten += session.differences
     with capsys.disabled():
-        print(f"\n{len(played)} sessions: {feature} on {surface}")
+        print(f"\n{len(played)} sessions: {feature} on {agent}")
     assert not stuck, f"{len(stuck)} sessions got stuck: " + "\n".join(stuck)
     assert not rewritten, "a provider's prompt cache is lost: " + "\n".join(rewritten)
