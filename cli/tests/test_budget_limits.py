@@ -16,3 +16,13 @@ def test_a_limit_is_simulated_before_it_is_set_and_afterwards(client: Client, ac
     assert "$1.00" in client.run("budget", "raise", "tight", "1", "--until", "2d").stdout
     client.run("budget", "delete", "tight")
     assert "There are no limits" in client.run("budget", "list").stderr
+
+
+def test_the_tags_of_a_key_are_set_shown_and_removed(client: Client, account: Account) -> None:
+    account.make_key("Tagged")
+    assert "no tags" in client.run("keys", "tag", "Tagged").stderr
+    assert "search" in client.run("keys", "tag", "Tagged", "team=search", "product=help").stdout
+    assert client.document("keys", "tag", "Tagged") == {"team": "search", "product": "help"}
+    assert "Write each tag" in client.refused("keys", "tag", "Tagged", "team")
+    client.run("keys", "tag", "Tagged", "--clear")
+    assert client.document("keys", "tag", "Tagged") == {}

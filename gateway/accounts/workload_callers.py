@@ -75,7 +75,7 @@ class WorkloadCallers:
         base = self._authentication.caller_of_key(identity.api_key_id)
         if base.expires_at_us is not None:
             expires_at_us = min(expires_at_us, base.expires_at_us)
-        tags = _tags_of(identity.attribution, unchecked.claims)
+        tags = {**_tags_of(identity.attribution, unchecked.claims), **base.tags}
         return replace(base, expires_at_us=expires_at_us, tags=tags, identity_id=identity.id)
 
     def _verify(self, token: UncheckedToken, identities: Identities) -> WorkloadIdentityInfo | None:

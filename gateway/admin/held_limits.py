@@ -34,6 +34,7 @@ STILL_NAMED = (
     "to delete the limit first."
 )
 KEY_ADVICE = " You can deactivate the key instead."
+NOT_YOUR_TAGS = "The tags of this key were set by a person with a higher role. Only that role can change them."
 NOT_YOUR_RULE = "This rule was added by a person with a higher role. Only that role can disable or remove it."
 STILL_RULED = (
     "Owners and admins set access rules or managed settings for this team, which would no longer apply to the member. "
@@ -47,6 +48,7 @@ OTHER_SETTINGS = (
     "Owners and admins set managed settings for a team of this member, who could choose yours instead. Ask one of them."
 )
 AMOUNT = "amount"
+TAGS = "tags"
 RAISE = "raise"
 RULE_CHANGES = ("access_rule.create", "access_rule.update_status")
 TRAIL_ROWS = 100
@@ -92,6 +94,29 @@ class AmountHold:
             if part in orjson.loads(row.detail):
                 return LimitSetter(*setter_of(row.actor, self._organization_id), amount, "")
         return None
+
+
+class TagHold:
+    """Checks that the tags of a key, by which limits may count, are not replaced by a lower role than set them."""
+
+    def __init__(self, database: Database, organization_id: str, key_id: str, actor: str) -> None:
+        self._database = database
+        self._organization_id = organization_id
+        self._key_id = key_id
+        self._actor = actor
+
+    def check(self, before: Mapping[str, str], *, is_manager: bool) -> None:
+        """Raise Forbidden (limit_not_yours) if the tags of before are held; remember the actor as their setter. Within
+        the transaction of the change."""
+        held = read_setters(self._database, self._key_id) or {}
+        own = setter_of(self._actor, self._organization_id)
+        if is_manager:
+            own = own._replace(rank=max(own.rank, LIMIT_RANKS["admin"]))
+        known = held.get(TAGS) if before else None
+        if known is not None and own.rank < known.rank and known.actor != own.actor:
+            raise Forbidden(NOT_YOUR_TAGS, code=CODE)
+        held[TAGS] = LimitSetter(*own, 0, "")
+        write_setters(self._database, self._key_id, held)
 
 
 class LimitHolding(NamedTuple):

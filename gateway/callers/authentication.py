@@ -76,7 +76,8 @@ class Caller:
     retain, `cache_markers` automatic, client or disabled, `mode` credits, api-keys or hybrid. `grant_id` and `scopes`
     are those of the access token that a request came with; "" and () where it came with the API key itself. `team_id`
     is the team that the person chose when they signed in a device, "" without. `identity_id` is the workload identity
-    of a signed token, and `tags` the metadata that its claims give to requests. `session_nusd` and `run_nusd` are the
+    of a signed token, and `tags` the metadata that its claims, or the
+    settings of the key, give to requests. `session_nusd` and `run_nusd` are the
     budgets of each session and run: the lower one of key and project, None without. `version` is the control version
     under which it was read. `kept` is what others worked out of all this for the next request: it ends with the
     caller, and so with the version.
@@ -259,6 +260,7 @@ BUDGETS = {"key": SessionBudget.alias(), "project": SessionBudget.alias()}
 COLUMNS = (
     ApiKey.id.alias("key_id"),
     ApiKey.kind.alias("key_kind"),
+    ApiKey.tags.alias("key_tags"),
     ApiKey.description.alias("key_name"),
     ApiKey.status.alias("key_status"),
     ApiKey.expires_at.alias("expires_at_us"),
@@ -319,6 +321,7 @@ def _judge(rows: Sequence[Mapping[str, Any]], version: int) -> Caller | CachedRe
         version=version,
         session_nusd=session_nusd,
         run_nusd=run_nusd,
+        tags=json.loads(row["key_tags"]) if row["key_tags"] else {},
     )
 
 

@@ -147,7 +147,8 @@ class ScopedRole(Base):
 
 class ApiKey(Base):
     """`member` made and owns the key. "expired" is never stored: it follows from `expires_at`, µs or null. `generation`
-    counts how often everything ended that was bound to the key, such as access tokens."""
+    counts how often everything ended that was bound to the key, such as access tokens. `tags` is a JSON object: the
+    metadata of all requests with the key; "" for none."""
 
     id = peewee.CharField(40, primary_key=True)
     project = peewee.ForeignKeyField(Project, on_delete="RESTRICT", backref="+")
@@ -163,6 +164,7 @@ class ApiKey(Base):
     expires_at = TimeField(null=True)
     created_at = TimeField()
     updated_at = TimeField()
+    tags = peewee.TextField(default="")
 
     class Meta:
         table_name = "api_key"

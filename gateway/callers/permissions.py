@@ -132,7 +132,7 @@ TABLE: Mapping[Permission, PermissionRow] = {
     "keys:create": PermissionRow("create API keys", MANAGERS, DEVELOPERS, project_admin=True),
     "keys:write": PermissionRow("change, limit, roll and delete API keys", MANAGERS, DEVELOPERS, project_admin=True),
     "keys:restrict": PermissionRow(
-        "set access rules, rate limits and budgets of sessions of API keys", MANAGERS, project_admin=True
+        "set access rules, rate limits, tags and budgets of sessions of API keys", MANAGERS, project_admin=True
     ),
     "keys:use": PermissionRow("call models with own API keys", (*MANAGERS, "developer")),
     "key_caps:read": PermissionRow("see caps on active API keys", MANAGERS),

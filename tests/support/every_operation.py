@@ -359,6 +359,8 @@ WORK = (
     Step("GET", "/projects/{project_id}/session-budget"),
     Step("PATCH", "/keys/api/{key_id}/session-budget", {"sessionBudget": "0.50", "runBudget": "2"}),
     Step("GET", "/keys/api/{key_id}/session-budget"),
+    Step("PUT", "/keys/api/{key_id}/tags", {"tags": {"team": "search"}}),
+    Step("GET", "/keys/api/{key_id}/tags"),
     Step("PATCH", "/keys/api/{key_id}/rate-limits", {"requestsPerMinute": 60}),
     Step("GET", "/keys/api/{key_id}/rate-limits"),
     Step("POST", "/keys/api/{key_id}/iam", RULE, {"rule_id": "rule.id"}, status=201),

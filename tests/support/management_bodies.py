@@ -55,6 +55,7 @@ BODIES = {
     "RouteSimulationBody": lambda p: {"document": {"otherwise": "gpt-4o"}},
     "PublishBody": lambda p: {},
     "PreviewedRule": lambda p: {"group": "engineers"},
+    "KeyTagsBody": lambda p: {"tags": {"team": "search"}},
     "LimitBody": lambda p: {"subjects": ["organization"], "amount": "5"},
     "SimulatedLimitBody": lambda p: {"subjects": ["organization"], "amount": "5", "days": 7},
     "RaiseBody": lambda p: {"amount": "5", "until": "2099-01-01T00:00:00Z"},

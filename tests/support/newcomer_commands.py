@@ -85,6 +85,8 @@ MANAGE = {
         keys activate {key}
         keys roll {key}
         limits set {key} --total 20
+        keys tag {key} '{{"team": "search"}}'
+        keys tags {key}
         limits show {key} {member}
         limits clear {key}
         session-budgets set {key} --session 5

@@ -214,6 +214,33 @@ def limit_key(context: ClientContext, named: str, changes: dict[str, Any]) -> No
     set_limits(context, named, changes)
 
 
+@keys.command("tag")
+@click.argument("named", metavar="KEY")
+@click.argument("tags", nargs=-1, metavar="[NAME=VALUE]…")
+@click.option("--clear", is_flag=True, help="Remove all tags.")
+@json_option
+@pass_context
+def tag_key(context: ClientContext, named: str, tags: tuple[str, ...], clear: bool) -> None:
+    """Replace the tags that all requests with an API key have, or show them."""
+    path = key_path(key_id_of(context, named), "/tags")
+    if clear and tags:
+        raise CliError("--clear and tags were given.", "Give one of them.")
+    if tags or clear:
+        pairs = dict(tag.partition("=")[::2] for tag in tags)
+        if not all(pairs.values()):
+            raise CliError("A tag is a name and a value.", "Write each tag like team=search.")
+        answer = context.client.management("PUT", path, body={"tags": pairs})
+    else:
+        answer = context.client.management("GET", path)
+    set_ones = object_of(object_of(answer, "keyTags"), "tags")
+    if context.output.as_json:
+        context.output.document(set_ones)
+        return
+    if not set_ones:
+        context.output.info("The key has no tags.")
+    context.output.fields(tuple((name, str(value)) for name, value in set_ones.items()))
+
+
 @keys.command("roll")
 @click.argument("named", metavar="KEY")
 @yes_option

@@ -57,6 +57,8 @@ UPDATE = ManagementCall("PATCH /keys/api/<key_id>")
 SET_LIMITS = ManagementCall("PATCH /keys/api/limit/<key_id>")
 FIND_RATES = ManagementCall("GET /keys/api/<key_id>/rate-limits")
 SET_RATES = ManagementCall("PATCH /keys/api/<key_id>/rate-limits")
+FIND_TAGS = ManagementCall("GET /keys/api/<key_id>/tags")
+SET_TAGS = ManagementCall("PUT /keys/api/<key_id>/tags")
 ROLL = ManagementCall("POST /keys/api/<key_id>/roll")
 DELETE = ManagementCall("DELETE /keys/api/<key_id>")
 ADD_RULE = ManagementCall("POST /keys/api/<key_id>/iam")
@@ -129,6 +131,7 @@ def show_key(call: PageCall) -> Outbound:
     rates = {}
     if manages:
         rates = call.run(FIND_RATES, key_id=key["id"])
+    tags = call.run(FIND_TAGS, key_id=key["id"])["tags"]
     return call.page(
         "keys/key.html",
         key["description"],
@@ -137,6 +140,7 @@ def show_key(call: PageCall) -> Outbound:
         applications=call.run(APPLICATIONS, key_id=key["id"]),
         manages=manages,
         changeable=changeable,
+        tags=", ".join(f"{name}={value}" for name, value in tags.items()),
         rates=[(name, label, rates[name]) for name, label in RATES if rates],
         path=PATH,
         **rule_fields(call),
@@ -202,6 +206,13 @@ def _set_limits(call: PageCall) -> str:
 def _set_rates(call: PageCall) -> str:
     call.run(SET_RATES, read_rates(call.form), key_id=_key_of(call))
     return "The rate limits were saved."
+
+
+def _set_tags(call: PageCall) -> str:
+    pairs = [part.partition("=") for part in call.form.get("tags", "").split(",") if part.strip()]
+    tags = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    call.run(SET_TAGS, {"tags": tags}, key_id=_key_of(call))
+    return "The tags were saved."
 
 
 def _roll(call: PageCall) -> Outbound:
@@ -290,6 +301,7 @@ IN_KEY: dict[str, PageAction] = {
     "save": _save,
     "limits": _set_limits,
     "rates": _set_rates,
+    "tags": _set_tags,
     "roll": _roll,
     "delete": _delete,
     "end-application": _end_application,

@@ -28,7 +28,7 @@ UNLINKED = frozenset(("/console/models/compare", "/console/welcome", "/console/s
 # Actions that end what the walk needs: the session or the account.
 ENDING = frozenset(("everywhere", "end", "sign-out", "leave", "change", "begin", "confirm", "remove-factor"))
 # Forms that need more than a plausible text in each field: a passkey, another type of rule, a provider that answers,
-# the subjects of a limit, what a guardrail looks for, a date.
+# the subjects of a limit, what a guardrail looks for, a tag with its value, a date.
 DEMANDING = frozenset(
     (
         ("/console/account", ""),
@@ -39,6 +39,7 @@ DEMANDING = frozenset(
         ("/console/budgets/<organization_id>/<limit_id>", "raise"),
         ("/console/budgets/<organization_id>/<limit_id>", "try"),
         ("/console/guardrails", "add"),
+        ("/console/keys/<key_id>", "tags"),
         ("/console/providers/keys", "test"),
         ("/console/start", "connect"),
     )
