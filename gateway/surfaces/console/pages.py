@@ -195,14 +195,15 @@ def page(
     form_redirects: bool = False,
     scripts: bool = False,
     visitor: Visitor | None = None,
-    sources: str = "img-src 'self'",
+    sources: str = "",
     **values: Any,
 ) -> Outbound:
     """Render `template` as a response.
 
     With a `visitor`, the page has the navigation of this person and the console's scripts; `scripts` allows a page
     without a visitor to load its own. `sources` are the directives
-    of the content security policy for images and sound.
+    of the content security policy for images and sound; without them, a page with a visitor may also show pictures that
+    it contains, because pages that htmx exchanges have the policy of the first one.
 
     The page shows an `error` above its content and has the error's status unless `status` is given. Set
     `form_redirects` if the response to the page's form redirects to another site: browsers check redirects against
@@ -217,6 +218,8 @@ def page(
     script_sources = ""
     if visitor is not None or scripts:
         script_sources = "script-src 'self'; connect-src 'self'; "
+    if not sources:
+        sources = "img-src 'self'" if visitor is None else "img-src 'self' data:"
     if visitor is not None:
         values |= {"link_groups": list_links(visitor), "current": find_current(inbound.path), "may": visitor.may}
     text = templates().get_template(template).render(values)

@@ -19,9 +19,11 @@ from gateway.metering.log.records import LoggedRequest
 from gateway.metering.usage_table import UsageRecord
 from gateway.money import parse_usd
 from gateway.routing.record import RoutingDecision
+from gateway.runtime.threads import compute_if
 from gateway.surfaces.console.grouping import NO_APP
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.routing_pages import describe_decision
+from gateway.surfaces.console.shown_conversation import ShownConversation, read_conversation, write_pretty
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
 from gateway.surfaces.visitors.log_answers import show_attempt, show_request
 from gateway.surfaces.visitors.request_log_reader import LogsPageQuery, LogsQuery
@@ -125,9 +127,11 @@ def show_details(call: PageCall) -> Outbound:
     attempts = [to_builtins(show_attempt(record)) for record in request.attempts]
     decision = _find_decision(visitor, request)
     providers = {ident: one.name for ident, one in call.services.routing.catalogue.current().providers.items()}
+    bodies, conversation = _find_bodies(visitor, request)
     return call.page(
         "requests/request.html",
         "Request",
+        conversation=conversation,
         log=log,
         facts=facts,
         tags=sorted(request.tags.items()),
@@ -140,7 +144,7 @@ def show_details(call: PageCall) -> Outbound:
         video_url=video_url,
         label=_label,
         manages=visitor.manages("projects:write"),
-        bodies=_find_bodies(visitor, request),
+        bodies=bodies,
     )
 
 
@@ -183,14 +187,18 @@ def _find_decision(visitor: Visitor, request: LoggedRequest) -> RoutingDecision 
         return None
 
 
-def _find_bodies(visitor: Visitor, request: LoggedRequest) -> list[tuple[str, str]]:
+def _find_bodies(visitor: Visitor, request: LoggedRequest) -> tuple[list[tuple[str, str]], ShownConversation | None]:
+    """Return the texts of the retained payload, and its conversation if it has one."""
     if request.payload is None:
-        return []
+        return [], None
     payload = visitor.services.engine.retention.read(request.payload)
-    return [
-        ("Request", payload.sent.decode("utf-8", "replace")[:MAX_PAYLOAD_LENGTH]),
-        ("Response", payload.answer.decode("utf-8", "replace")[:MAX_PAYLOAD_LENGTH]),
-    ]
+    many = len(payload.sent) + len(payload.answer) > MAX_PAYLOAD_LENGTH
+    return compute_if(many, _show_payload, payload.sent, payload.answer)
+
+
+def _show_payload(sent: bytes, answer: bytes) -> tuple[list[tuple[str, str]], ShownConversation | None]:
+    texts = [("Request", sent), ("Response", answer)]
+    return [(name, write_pretty(body)[:MAX_PAYLOAD_LENGTH]) for name, body in texts], read_conversation(sent, answer)
 
 
 def _label(name: str) -> str:

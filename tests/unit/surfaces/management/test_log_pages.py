@@ -53,7 +53,9 @@ def test_a_person_finds_a_request_and_all_that_is_known_of_it(asked: Tenants) ->
     assert '<span class="note">Sandbox</span>' in page and "<dd>Sandbox</dd>" in one
     assert f">{name}</a>" in page and f"<dd>{name}</dd>" in one and developer.key.info.id in page
     assert 'data-label="Person" class="brief extra" title="developer@acme.example"' in page
-    assert "<h2>Request</h2>" in one and "<h2>Response</h2>" in one
+    assert "Request, as it was sent" in one and "Response, as it was received" in one
+    conversation = one.partition('id="conversation"')[2].partition("</section>")[0]
+    assert conversation.count('<li class="turn') == 2 and "&lt;b&gt;Hello&lt;/b&gt; there" in conversation
     assert "<dd>None</dd>" not in one and "<dd></dd>" not in one
     _, refused, _ = read(asked, "/console/logs/refused-1", developer)
     assert "rejected the request before calling a provider" in refused and "model_not_found" in refused

@@ -1,0 +1,273 @@
+"""Retained payloads as conversations, in each dialect, and whatever else a caller or provider may send."""
+
+import base64
+import random
+from typing import Any
+
+import orjson
+import pytest
+
+from gateway.surfaces.console.shown_conversation import (
+    MAX_BYTES,
+    MAX_IMAGE,
+    MAX_MESSAGES,
+    ShownMessage,
+    read_conversation,
+    write_pretty,
+)
+
+PICTURE = base64.b64encode(b"\x89PNG" * 10).decode()
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+CALL = '{\n  "city": "Rome"\n}'
+
+
+def read(sent: Any, answer: Any = b"") -> Any:
+    body = answer if isinstance(answer, bytes) else orjson.dumps(answer)
+    shown = read_conversation(orjson.dumps(sent), body)
+    assert shown is not None
+    return shown
+
+
+def parts(messages: list[ShownMessage]) -> list[tuple[str, str, str, str]]:
+    return [(one.role, part.kind, part.title, part.text or part.url) for one in messages for part in one.parts]
+
+
+OPENAI = (
+    {
+        "model": "gpt-5",
+        "temperature": 0.5,
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "Weather?"},
+                    {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PICTURE}"}},
+                ],
+            },
+            {
+                "role": "assistant",
+                "reasoning_content": "Hm.",
+                "tool_calls": [{"function": {"name": "weather", "arguments": '{"city":"Rome"}'}}],
+            },
+            {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+        ],
+        "tools": [{"type": "function", "function": {"name": "weather", "description": "Now.", "parameters": SCHEMA}}],
+    },
+    {"choices": [{"message": {"role": "assistant", "content": "Sunny."}}]},
+)
+ANTHROPIC = (
+    {
+        "model": "claude",
+        "temperature": 0.5,
+        "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "Weather?"},
+                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PICTURE}},
+                ],
+            },
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+                    {"type": "tool_use", "id": "call_1", "name": "weather", "input": {"city": "Rome"}},
+                ],
+            },
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": "sunny"}]},
+        ],
+        "tools": [{"name": "weather", "description": "Now.", "input_schema": SCHEMA}],
+    },
+    {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "Sunny."}]},
+)
+RESPONSES = (
+    {
+        "model": "gpt-5",
+        "temperature": 0.5,
+        "instructions": "Be brief.",
+        "input": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "Weather?"},
+                    {"type": "input_image", "image_url": f"data:image/png;base64,{PICTURE}"},
+                ],
+            },
+            {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]},
+            {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": '{"city":"Rome"}'},
+            {"type": "function_call_output", "call_id": "call_1", "output": "sunny"},
+        ],
+        "tools": [{"type": "function", "name": "weather", "description": "Now.", "parameters": SCHEMA}],
+    },
+    {"output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Sunny."}]}]},
+)
+GOOGLE = (
+    {
+        "temperature": 0.5,
+        "systemInstruction": {"parts": [{"text": "Be brief."}]},
+        "contents": [
+            {
+                "role": "user",
+                "parts": [{"text": "Weather?"}, {"inlineData": {"mimeType": "image/png", "data": PICTURE}}],
+            },
+            {
+                "role": "model",
+                "parts": [
+                    {"text": "Hm.", "thought": True},
+                    {"functionCall": {"name": "weather", "args": {"city": "Rome"}}},
+                ],
+            },
+            {"role": "user", "parts": [{"functionResponse": {"name": "call_1", "response": "sunny"}}]},
+        ],
+        "tools": [{"functionDeclarations": [{"name": "weather", "description": "Now.", "parameters": SCHEMA}]}],
+    },
+    {"candidates": [{"content": {"role": "model", "parts": [{"text": "Sunny."}]}}]},
+)
+
+
+@pytest.mark.parametrize(
+    "dialect", [OPENAI, ANTHROPIC, RESPONSES, GOOGLE], ids=["chat", "anthropic", "responses", "google"]
+)
+def test_each_dialect_is_the_same_conversation(dialect: tuple[Any, Any]) -> None:
+    shown = read(*dialect)
+    found = parts(shown.messages)
+    assert [(kind, text) for _, kind, _, text in found] == [
+        ("text", "Be brief."),
+        ("text", "Weather?"),
+        ("image", f"data:image/png;base64,{PICTURE}"),
+        ("reasoning", "Hm."),
+        ("call", CALL),
+        ("result", found[-1][3]),
+    ]
+    assert found[-1][3].strip('"') == "sunny" and found[-1][2] == "call_1" and found[4][2] == "weather"
+    assert [role for role, *_ in found[:2]] == ["system", "user"] and found[3][0] == "assistant"
+    assert parts(shown.answers) == [("assistant", "text", "", "Sunny.")]
+    [tool] = shown.tools
+    assert (tool.name, tool.description, orjson.loads(tool.schema)) == ("weather", "Now.", SCHEMA)
+    assert ("temperature", "0.5") in shown.settings and "tools" not in dict(shown.settings)
+    assert (dialect is ANTHROPIC) == shown.messages[0].parts[0].cached
+
+
+def events(*bodies: Any) -> bytes:
+    return b"".join(b"event: x\ndata: " + orjson.dumps(body) + b"\n\n" for body in bodies) + b"data: [DONE]\n\n"
+
+
+def call_piece(function: dict[str, str]) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, "function": function}]}}]}
+
+
+STREAMS = {
+    "chat": events(
+        {"choices": [{"index": 0, "delta": {"role": "assistant", "reasoning_content": "H"}}]},
+        {"choices": [{"index": 0, "delta": {"reasoning_content": "m."}}]},
+        {"choices": [{"index": 0, "delta": {"content": "Sun"}}]},
+        {"choices": [{"index": 0, "delta": {"content": "ny."}}]},
+        {
+            "choices": [
+                {"index": 0, "delta": {"tool_calls": [{"index": 0, "function": {"name": "weather", "arguments": ""}}]}}
+            ]
+        },
+        call_piece({"arguments": '{"city":'}),
+        call_piece({"arguments": '"Rome"}'}),
+    ),
+    "anthropic": events(
+        {"type": "message_start", "message": {"content": []}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "Hm."}},
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "Sun"}},
+        {"type": "content_block_delta", "index": 1, "delta": {"type": "text_delta", "text": "ny."}},
+        {"type": "content_block_start", "index": 2, "content_block": {"type": "tool_use", "name": "weather"}},
+        {"type": "content_block_delta", "index": 2, "delta": {"partial_json": '{"city":'}},
+        {"type": "content_block_delta", "index": 2, "delta": {"partial_json": '"Rome"}'}},
+    ),
+    "google": events(
+        {"candidates": [{"content": {"parts": [{"text": "Hm.", "thought": True}]}}]},
+        {"candidates": [{"content": {"parts": [{"text": "Sun"}]}}]},
+        {"candidates": [{"content": {"parts": [{"text": "ny."}]}}]},
+        {"candidates": [{"content": {"parts": [{"functionCall": {"name": "weather", "args": {"city": "Rome"}}}]}}]},
+    ),
+    "responses": events(
+        {"type": "response.output_text.delta", "delta": "Sun"},
+        {
+            "type": "response.completed",
+            "response": {
+                "output": [
+                    {"type": "reasoning", "summary": [{"text": "Hm."}]},
+                    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Sunny."}]},
+                    {"type": "function_call", "name": "weather", "arguments": '{"city":"Rome"}'},
+                ]
+            },
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_streamed_answer_is_put_together(name: str) -> None:
+    shown = read({"messages": [{"role": "user", "content": "Hi"}]}, STREAMS[name])
+    assert [(kind, title, text) for _, kind, title, text in parts(shown.answers)] == [
+        ("reasoning", "", "Hm."),
+        ("text", "", "Sunny."),
+        ("call", "weather", CALL),
+    ]
+
+
+def test_only_pictures_of_the_payload_are_shown() -> None:
+    urls = ("https://evil.example/x.png", "data:image/svg+xml;base64,PHN2Zz4=", 'data:image/png;base64,"><script>')
+    content = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    large = f"data:image/png;base64,{'A' * (MAX_IMAGE // 2 - 40)}"
+    content += [{"type": "image_url", "image_url": {"url": large}}] * 3
+    shown = read({"messages": [{"role": "user", "content": content}]})
+    kinds = [part.kind for part in shown.messages[0].parts]
+    assert kinds == ["file"] * 3 + ["image"] * 2 + ["file"]
+    assert shown.messages[0].parts[0].text == urls[0]
+
+
+def test_a_request_without_a_conversation_or_an_incomplete_one_has_none() -> None:
+    whole = orjson.dumps(OPENAI[0])
+    for sent in (b"", b"[]", b"1", b"{}", whole[:-5], b'{"messages": 3}', b'{"messages": []}', b"\xff\xfe"):
+        assert read_conversation(sent, b"") is None
+    assert read_conversation(b'{"messages": ["' + b"x" * MAX_BYTES + b'"]}', b"") is None
+    assert write_pretty(b'{"a":1}') == '{\n  "a": 1\n}' and write_pretty(b"not json \xff") == "not json �"
+
+
+def test_long_conversations_are_cut_in_the_middle() -> None:
+    messages = [{"role": "user", "content": str(number)} for number in range(MAX_MESSAGES + 50)]
+    shown = read({"messages": messages})
+    texts = [message.parts[0].text for message in shown.messages]
+    assert shown.left_out == 50 and len(texts) == MAX_MESSAGES
+    assert texts[0] == "0" and texts[-1] == str(MAX_MESSAGES + 49)
+
+
+def test_deep_values_are_not_written() -> None:
+    deep: Any = "x"
+    for _ in range(400):
+        deep = [deep]
+    sent = b'{"messages": [{"role": "user", "content": [{"type": "new", "deep": ' + b"[" * 400 + b"]" * 400 + b"}]}]}"
+    shown = read_conversation(sent, sent)
+    assert shown is not None and "nested too deeply" in shown.messages[0].parts[0].text
+
+
+def test_whatever_is_sent_is_read() -> None:
+    """Any member of a conversation replaced by any value: never an error."""
+    dice = random.Random(5)
+    values: tuple[Any, ...] = (None, 0, -1.5, True, "", "x", "{}", [], [None], {}, {"type": 3}, {"text": []}, [["x"]])
+
+    def spoil(value: Any) -> Any:
+        if dice.random() < 0.08:
+            return dice.choice(values)
+        if isinstance(value, dict):
+            return {name: spoil(one) for name, one in value.items()}
+        if isinstance(value, list):
+            return [spoil(one) for one in value]
+        return value
+
+    for _ in range(1_500):
+        sent, answer = map(spoil, dice.choice((OPENAI, ANTHROPIC, RESPONSES, GOOGLE)))
+        stream = [orjson.loads(line[6:]) for line in STREAMS["chat"].splitlines() if line.startswith(b"data: {")]
+        for body in (orjson.dumps(answer), events(*[spoil(event) for event in stream])):
+            shown = read_conversation(orjson.dumps(sent), body)
+            for message in () if shown is None else (*shown.messages, *shown.answers):
+                assert all(isinstance(part.text, str) and isinstance(part.title, str) for part in message.parts)
