@@ -17,6 +17,7 @@ from gateway.neutral.own_files import OwnFileNamed
 from gateway.surfaces.anthropic import batches as anthropic_batches
 from gateway.surfaces.bodies.validation_errors import invalid
 from gateway.surfaces.openai import batches as openai_batches
+from gateway.surfaces.responses import background
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import http_responses as http_responses_module
 from gateway.surfaces.web import inlined_files as inlined_files_module
@@ -25,6 +26,7 @@ from gateway.surfaces.web.operation_guard import guard
 from gateway.worker.services import Services
 
 ENDPOINTS = (*openai_batches.ENDPOINTS, anthropic_batches.ENDPOINT)
+RESPONSES = "/v1/responses"
 TAG = "batch"  # the metadata of each request of a batch, with its id
 SHARE = 4  # bytes in memory for each byte of a line under way
 HEADERS = {"content-type": "application/json"}
@@ -47,13 +49,13 @@ class BatchPort:
 
     def __init__(self, services: Services, surfaces: Iterable[Surface]) -> None:
         self._services = services
-        self._operations: dict[str, Operation] = {
+        self.operations: dict[str, Operation] = {
             operation.path: operation
             for surface in surfaces
             for operation in surface.operations
             if operation.method == "POST" and operation.path in ENDPOINTS and operation.chosen is None
         }
-        self._send = {path: guard(services, operation) for path, operation in self._operations.items()}
+        self._send = {path: guard(services, operation) for path, operation in self.operations.items()}
 
     def measure(self, job: BatchJob, task: BatchTask, line: InputLine) -> LineBound:
         """Return the bound of a line. Raises the errors of its request."""
@@ -68,7 +70,7 @@ class BatchPort:
             return context
 
         inbound.prepared = prepare
-        handler = self._operations[line.url].handler
+        handler = self.operations[line.url].handler
         try:
             try:
                 handler(services, inbound)
@@ -117,7 +119,7 @@ class BatchPort:
         self, job: BatchJob, task: BatchTask, line: InputLine, sending: LineSending, results: list[LineResult]
     ) -> Outbound:
         services = self._services
-        operation = self._operations[line.url]
+        operation = self.operations[line.url]
         inbound = _inbound(task, line, sending.request_id)
         try:
             inbound.caller = caller = self._caller(job)
@@ -147,8 +149,10 @@ class BatchPort:
 
 
 def attach(services: Services, surfaces: Iterable[Surface]) -> None:
-    """Let this worker run batches."""
-    services.engine.batches.port = BatchPort(services, surfaces)
+    """Let this worker run batches and make background responses."""
+    port = BatchPort(services, surfaces)
+    services.engine.batches.port = port
+    background.attach(services, port.operations[RESPONSES])
 
 
 def _inbound(task: BatchTask, line: InputLine, request_id: str) -> Inbound:

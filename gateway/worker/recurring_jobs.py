@@ -526,6 +526,8 @@ JOB_TABLE = (
     RecurringJob("videos", 1.0, Scope.INSTALLATION, _steps("engine.videos.poller.run"), first_s=1.0),
     RecurringJob("video_callbacks", 2.0, Scope.INSTALLATION, _steps("engine.videos.deliveries.run")),
     RecurringJob("video_jobs", 3600.0, Scope.INSTALLATION, _steps("engine.videos.purge")),
+    RecurringJob("background_responses", 5.0, Scope.INSTALLATION, _steps("engine.response_jobs.recover")),
+    RecurringJob("background_events", 600.0, Scope.INSTALLATION, _steps("engine.response_jobs.purge")),
     RecurringJob("job_callbacks", 2.0, Scope.INSTALLATION, _steps("engine.batches.deliveries.run")),
     RecurringJob("batch_jobs", 3600.0, Scope.INSTALLATION, _steps("engine.batches.purge")),
     RecurringJob("stored_files", 60.0, Scope.INSTALLATION, _steps("engine.files.purge")),

@@ -48,6 +48,7 @@ from gateway.engine.routing_decisions import Decisions
 from gateway.engine.stored_responses import StoredResponses
 from gateway.errors import GatewayError
 from gateway.files.project_files import Files
+from gateway.jobs.response_jobs import ResponseJobs
 from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
 from gateway.limits.rate_rules import RateLimits
@@ -191,6 +192,7 @@ class EngineServices:
     videos: Videos
     files: Files
     batches: Batches
+    response_jobs: ResponseJobs
 
 
 @dataclass(slots=True)
@@ -271,7 +273,7 @@ class Services:
 
     def is_busy(self) -> bool:
         """Return whether the worker still processes work of disconnected callers."""
-        return self.engine.reading_on.count > 0
+        return self.engine.reading_on.count > 0 or bool(self.engine.response_jobs.running)
 
     def close(self) -> None:
         """Complete the books and release all resources; called last in a worker."""

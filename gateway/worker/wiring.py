@@ -64,6 +64,7 @@ from gateway.engine.routing_decisions import Decisions
 from gateway.engine.stored_responses import StoredResponses
 from gateway.files.file_contents import FileContents
 from gateway.files.project_files import Files
+from gateway.jobs.response_jobs import ResponseJobs
 from gateway.jobs.rounds import StoreClock
 from gateway.limits.lease_keeping import OutageLimits
 from gateway.limits.limit_book import LimitBook
@@ -463,6 +464,7 @@ def _open_engine(
         videos=_open_videos(base, accounts, routing, parts),
         files=files,
         batches=_open_batches(base, files),
+        response_jobs=ResponseJobs(store.database, store.vault, clock),
     )
 
 

@@ -254,7 +254,7 @@ BAD = [
     ({"model": MODEL, "input": [{"type": 7}]}, 400, "invalid_parameters", "input.0.type"),
     ({"model": MODEL, "input": "x", "tools": [{"type": "function"}]}, 400, "invalid_parameters", "tools.0.name"),
     ({"model": MODEL, "input": "x", "tool_choice": "perhaps"}, 400, "invalid_parameters", "tool_choice"),
-    ({"model": MODEL, "input": "x", "background": True}, 400, "unsupported_parameter", "background"),
+    ({"model": MODEL, "input": "x", "background": True, "store": False}, 400, "invalid_parameters", "store"),
     ({"model": MODEL, "input": "x", "conversation": "conv_1"}, 400, "unsupported_parameter", "conversation"),
     ({"model": MODEL, "previous_response_id": "resp_no"}, 404, "previous_response_not_found", "previous_response_id"),
     ({"model": MODEL, "input": [{"type": "item_reference", "id": "msg_1"}]}, 404, "not_found", "input.0.id"),

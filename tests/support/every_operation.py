@@ -247,6 +247,15 @@ MODELS = (
     Step("GET", "/v1/responses", access="key", status=405),
     send("/v1/responses/{response_id}"),
     send("/v1/responses/{response_id}/input_items"),
+    send(
+        "/v1/responses", {"model": "sandbox-echo", "input": "Hello!", "background": True}, save={"background_id": "id"}
+    ),
+    Step(
+        "POST",
+        "/v1/responses/{background_id}/cancel",
+        access="key",
+        of="/v1/responses/{response_id}/cancel",
+    ),
     Step("POST", "/v1/responses/{response_id}/cancel", access="key", status=400),
     Step("DELETE", "/v1/responses/{response_id}", access="key"),
     *(step for prefix in ("/v1/ai", "/v3/ai", "/v4/ai") for step in models_of(prefix)),

@@ -36,6 +36,8 @@ VARIABLE = {
     ("routing/resolve.py", "NOT_SERVED"): {resolve.NOT_SERVED},
     ("batches/project_batches.py", "error.code"): {"invalid_line", "too_many_lines", "too_many_payers", "empty_file"},
     ("batches/project_batches.py", "refusals[0].code"): LIMITS,
+    # The code of the refusal of a response that is made in the background, or this one.
+    ("surfaces/responses/background.py", "str(error.get('code') or 'server_error')"): {"server_error"},
     # The errors of a batch, whose codes are made where it is checked.
     ("surfaces/openai/batches.py", "e.code"): set(),
     ("limits/cost_bound.py", "code or self._code()"): LIMITS,

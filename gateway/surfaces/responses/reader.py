@@ -524,7 +524,7 @@ def _echo(body: schema.ResponsesBody) -> RequestEcho:
     text = to_builtins(body.text) if body.text else {}
     return {
         **echo,
-        "background": False,
+        "background": bool(body.background),
         "metadata": body.metadata or {},
         "parallel_tool_calls": body.parallel_tool_calls is not False,
         "reasoning": {"effort": reasoning.effort, "summary": reasoning.summary or reasoning.generate_summary},

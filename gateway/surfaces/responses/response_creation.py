@@ -18,13 +18,14 @@ from gateway.dialects import responses_vocabulary as dialect
 from gateway.dialects.field_names import restate
 from gateway.engine.executor import Answer, StreamedAnswer
 from gateway.engine.stored_responses import ConversationLoad, PastTurn, StoredResponse, storage_conflict
-from gateway.errors import GatewayError, NotSupported
+from gateway.errors import GatewayError, InvalidRequest, NotSupported
+from gateway.jobs.response_jobs import QUEUED
 from gateway.neutral.events import Batch, Failed, Finished, Heartbeat, NativeChunk, Notice, Started
 from gateway.neutral.long_json import dumps_in_pieces
 from gateway.neutral.usage import NO_USAGE, Usage
 from gateway.runtime.threads import compute, compute_if
+from gateway.surfaces.responses import background, reader, schema, store, writer
 from gateway.surfaces.responses import items as shapes
-from gateway.surfaces.responses import reader, schema, store, writer
 from gateway.surfaces.responses.assembler import COMPLETED, INCOMPLETE, RUNNING, Assembler
 from gateway.surfaces.responses.reader import ResponseTurn
 from gateway.surfaces.responses.response_answers import ResponseEvent, ResponseItem, ResponseObject
@@ -229,6 +230,8 @@ def _create(services: Services, inbound: Inbound, socket: SocketTurn | None) -> 
     if turn.store:
         services.engine.responses.check_quota(context.caller)
     turn = _without_input(turn, socket)
+    if body.background and inbound.prepared is None:
+        return _begin_background(services, inbound, context, body, turn, socket)
     keep = _keeper(services, context, turn, body.previous_response_id or "", socket, len(raw), load)
     if socket is not None and not socket.generate:
         return _prepare(context, turn, keep)
@@ -242,6 +245,26 @@ def _create(services: Services, inbound: Inbound, socket: SocketTurn | None) -> 
     headers = headers_of(facts, services.clock, streamed=False)
     written = compute(dumps_in_pieces, response) if answer.result.large else response
     return http_responses_module.json_reply(written, context.shown_id, headers=headers)
+
+
+def _begin_background(
+    services: Services,
+    inbound: Inbound,
+    context: RequestContext,
+    body: schema.ResponsesBody,
+    turn: ResponseTurn,
+    socket: SocketTurn | None,
+) -> Outbound:
+    """Begin a response in the background, after what refuses its request at once."""
+    if socket is not None:
+        raise InvalidRequest("A WebSocket makes no background responses; use POST.", param="background")
+    services.engine.chat.check(context, turn.request)
+    facts = _PreparedFacts(
+        store.ID_PREFIX + context.request_id, context.at_us // SECOND_US, turn.request.requested_model
+    )
+    queued: Any = writer.write_response(turn, facts, RUNNING, [])
+    queued["status"] = QUEUED
+    return background.begin(services, inbound, context, body, queued)
 
 
 def _without_input(turn: ResponseTurn, socket: SocketTurn | None) -> ResponseTurn:

@@ -21,17 +21,19 @@ from gateway.errors import (
     Internal,
     InvalidRequest,
     MethodNotAllowed,
+    NotFound,
     RateLimited,
     Unauthenticated,
     Unavailable,
 )
+from gateway.jobs.response_jobs import COMPLETED, INCOMPLETE
 from gateway.neutral.chat import ChatRequest
 from gateway.runtime.byte_budget import ByteBudget, HeldBytes
 from gateway.runtime.disconnects import CallerGone, dismiss
 from gateway.runtime.threads import compute_if, hold, later, spawn
 from gateway.store.shared_slots import HeldSlots, SessionsFull, give
 from gateway.surfaces.bodies.token_estimates import estimate_tokens
-from gateway.surfaces.responses import compact, response_creation, schema, socket_turns, store
+from gateway.surfaces.responses import background, compact, response_creation, schema, socket_turns, store
 from gateway.surfaces.responses.response_answers import CompactedResponse, ResponseEvent, ResponseObject
 from gateway.surfaces.responses.socket_memory import SocketMemory
 from gateway.surfaces.responses.socket_turns import PATH, ClientFrame, EventSender, SocketTurns
@@ -307,7 +309,7 @@ def _serve(session: SocketSession, handshake: "Handshake", inbound: Inbound, slo
         give(slots)
 
 
-NOT_RUNNING = "Only background responses can be cancelled, and they are not supported; close the connection instead."
+NOT_RUNNING = "Only background responses can be cancelled; close the connection of any other one."
 
 
 class TokenEstimateAnswer(ModelApiAnswer, tag_field="object", tag="response.input_tokens"):
@@ -370,9 +372,21 @@ def count(services: Services, inbound: Inbound) -> Outbound:
 
 
 def retrieve(services: Services, inbound: Inbound) -> Outbound:
-    """Get a stored response. It cannot be streamed again."""
-    stored, _load = _find(services, inbound, whole=False)
-    if inbound.arguments().get("stream", "").lower() == "true":
+    """Get a stored response. The events of one that was made in the background can be streamed, also while it is made:
+    those after the number `starting_after`."""
+    job = background.find(services, inbound)
+    streamed = inbound.arguments().get("stream", "").lower() == "true"
+    if job is not None and streamed:
+        return background.stream(services, inbound, job)
+    try:
+        if job is not None and job.state not in (COMPLETED, INCOMPLETE):
+            return _show(background.object_of(services, job), inbound)
+        stored, _load = _find(services, inbound, whole=False)
+    except NotFound:
+        if job is None:
+            raise
+        return _show(background.object_of(services, job), inbound)
+    if streamed:
         raise InvalidRequest("A stored response cannot be streamed; leave out stream.", param="stream")
     return compute_if(store.is_long(stored), _show, stored.response, inbound)
 
@@ -392,12 +406,24 @@ def list_input(services: Services, inbound: Inbound) -> Outbound:
 def delete(services: Services, inbound: Inbound) -> Outbound:
     """Delete a stored response."""
     ident = inbound.params["response_id"]
-    services.engine.responses.delete(auth_module.caller_of(services, inbound), ident)
+    caller = auth_module.caller_of(services, inbound)
+    job = background.find(services, inbound)
+    if job is not None:
+        background.cancel(services, inbound, job)
+        services.engine.response_jobs.delete(ident)
+    try:
+        services.engine.responses.delete(caller, ident)
+    except NotFound:
+        if job is None:
+            raise
     return http_responses_module.json_reply(ResponseDeletedAnswer(ident).encode(), inbound.shown_id)
 
 
 def cancel(services: Services, inbound: Inbound) -> Outbound:
-    """Always 400 for an existing response: background responses, which could be cancelled, are not supported."""
+    """Cancel a response that is made in the background: what it used is billed. 400 for any other one."""
+    job = background.find(services, inbound)
+    if job is not None:
+        return background.cancel(services, inbound, job)
     _find(services, inbound, whole=False)
     raise InvalidRequest(NOT_RUNNING, code="unsupported_operation")
 
@@ -440,7 +466,7 @@ ABOUT_SOCKET = About(
     success=(101,),
     answer=None,
 )
-ABOUT_CANCEL = About("Cancel a response (not supported)", success=())
+ABOUT_CANCEL = About("Cancel a background response", answer=RESPONSE_ANSWER)
 OPERATIONS = (
     Operation("POST", "/v1/responses", response_creation.create, body="json", hot=True, paid=True, about=ABOUT),
     Operation("GET", "/v1/responses", connect, upgrades=True, about=ABOUT_SOCKET),

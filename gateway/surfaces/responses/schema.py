@@ -277,8 +277,6 @@ def decode(body: bytes) -> ResponsesBody:
     """Return the validated body of a request. Raises InvalidRequest `invalid_json`, `invalid_parameters` or, for
     unsupported fields, `unsupported_parameter`, with `param` set."""
     decoded: ResponsesBody = _decode(BODY, body)
-    if decoded.background:
-        raise _absent("background", "Background responses are not supported; leave out background, or stream.")
     for name, message in ABSENT.items():
         if getattr(decoded, name):
             raise _absent(name, message)

@@ -1,0 +1,368 @@
+"""Responses in the background: made by a worker whoever is connected, and read from the store by any worker.
+
+The events of the stream are rows, written a few times a second. A response is a job: the worker that makes it renews
+its row, and where that worker died before it began, another one makes the response. After it began, its end is lost,
+and the response fails.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from gateway.callers.authentication import Caller
+from gateway.callers.vault import Vault
+from gateway.clock import DAY_US, SECOND_US, Clock
+from gateway.errors import GatewayError, InvalidRequest, Unavailable
+from gateway.jobs.job_rows import JobRows, Moves, owner_of
+from gateway.jobs.rounds import StoreClock
+from gateway.metering.payload_table import pack, unpack
+from gateway.runtime.loop_turns import ShouldContinue, always
+from gateway.runtime.threads import compute_if, pause, spawn, work_for
+from gateway.store.database import Database
+
+TABLE = "response_job"
+CALLBACK_TABLE = "job_callback"
+QUEUED = "queued"
+IN_PROGRESS = "in_progress"
+COMPLETED = "completed"
+INCOMPLETE = "incomplete"
+FAILED = "failed"
+CANCELED = "cancelled"
+FINAL = frozenset((COMPLETED, INCOMPLETE, FAILED, CANCELED))
+MOVES = Moves(
+    "background response",
+    {
+        (QUEUED, "begin"): IN_PROGRESS,
+        **{(state, "cancel"): CANCELED for state in (QUEUED, IN_PROGRESS)},
+        **{(IN_PROGRESS, end): end for end in (COMPLETED, INCOMPLETE, FAILED)},
+        (QUEUED, FAILED): FAILED,
+    },
+)
+CLAIM_US = 60 * SECOND_US  # a worker that is silent for this long has lost its response
+FLUSH_S = 0.1
+END_TRIES, END_WAIT_S = 30, 2.0  # of the end of a response while the store is down
+POLL_S = 0.1
+MAX_POLL_S = 1.0
+HEARTBEAT_S = 15.0
+MAX_READ_S = 3600.0
+LARGE = 1 << 15
+KEEP_DAYS = 30
+KEEP_EVENTS_US = DAY_US  # after the end
+MAX_RUNNING = 200  # of an organization
+PAGE_EVENTS = 50
+EVENT = b"event: "
+END = b"\n\n"
+HEARTBEAT = b": keep-alive\n\n"
+TERMINAL = tuple(f"event: response.{state}".encode() for state in (COMPLETED, INCOMPLETE, FAILED))
+
+log = logging.getLogger("gateway")
+
+
+class ResponseJob(NamedTuple):
+    """A row of `response_job`, in the order of its columns. `request` is what another worker needs to make the
+    response, sealed; `response` is the response object, sealed."""
+
+    id: str
+    organization: str
+    project: str
+    state: str
+    created_at: int
+    completed_at: int | None
+    due_at: int | None
+    request: str
+    response: str
+    api_key: str
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in FINAL
+
+
+class ResponseMaker(NamedTuple):
+    """The surface of responses: `open` begins the stream of a request (an exception of the gateway where it was
+    refused), `fail` returns the object and the last frame of a response that failed, with its sequence number, and
+    `read` the object in a frame."""
+
+    open: Callable[[ResponseJob, bytes], Iterator[bytes]]
+    fail: Callable[[bytes, GatewayError | None, int], tuple[bytes, bytes]]
+    read: Callable[[bytes], bytes]
+
+
+class ResponseJobs:
+    """The background responses of a worker; `running` are those that it makes. `maker` is set when the surfaces are
+    there."""
+
+    def __init__(self, database: Database, vault: Vault, clock: Clock) -> None:
+        self._database = database
+        self._vault = vault
+        self._clock = StoreClock(database, clock)
+        self.rows: JobRows[ResponseJob] = JobRows(database, ResponseJob, TABLE, CALLBACK_TABLE)
+        self.running: set[str] = set()
+        self.maker: ResponseMaker | None = None
+
+    def begin(self, caller: Caller, ident: str, request: bytes, response: bytes) -> ResponseJob:
+        """Insert a response and begin to make it. InvalidRequest (too_many_background_responses), Unavailable."""
+        sql = f"SELECT COUNT(*) FROM {TABLE} WHERE organization = ? AND state IN (?, ?)"
+        params = (caller.organization_id, QUEUED, IN_PROGRESS)
+        if int(self._database.query_rows(sql, params)[0][0]) >= MAX_RUNNING:
+            raise InvalidRequest(
+                f"The organization has {MAX_RUNNING} background responses in progress, which is the limit.",
+                code="too_many_background_responses",
+            )
+        now = self._clock.now_us()
+        job = ResponseJob(
+            id=ident,
+            organization=caller.organization_id,
+            project=caller.project_id,
+            state=QUEUED,
+            created_at=now,
+            completed_at=None,
+            due_at=now + CLAIM_US,
+            request=self._vault.seal(request.decode()),
+            response=self._vault.seal(response.decode()),
+            api_key=caller.key_id,
+        )
+
+        def insert() -> None:
+            for statement, values in self.rows.insert_rows(job):
+                self._database.execute(statement.sql, values)
+
+        self._database.write(insert)
+        spawn(self._make, job)
+        return job
+
+    def find(self, caller: Caller, ident: str) -> ResponseJob | None:
+        """Return a background response that the caller may see. Unavailable."""
+        job = self.rows.find(ident)
+        if job is None or not owner_of(caller).owns(job):
+            return None
+        return job
+
+    def object_of(self, job: ResponseJob) -> bytes:
+        """Return the response object as JSON."""
+        return self._vault.open(job.response).encode()
+
+    def cancel(self, job: ResponseJob, response: bytes) -> ResponseJob | None:
+        """End a response with this object; None when it was changed meanwhile. Its worker stops the provider's call
+        within a moment, and bills what it used. Unavailable."""
+        return self._end(job, "cancel", response)
+
+    def delete(self, ident: str) -> None:
+        """Delete a response with its events. Unavailable."""
+
+        def work() -> None:
+            self.rows.delete(ident)
+            self._database.execute("DELETE FROM response_event WHERE job = ?", (ident,))
+
+        self._database.write(work)
+
+    def events(self, ident: str, after: int) -> Iterator[bytes]:
+        """Yield the frames with numbers above `after`, until the response ends; comments while there are none."""
+        wait_s = POLL_S
+        silent_s = 0.0
+        begun = self._clock.monotonic()
+        while self._clock.monotonic() - begun < MAX_READ_S:
+            job = self.rows.find(ident)  # before its events, so that none is missed
+            frames, after = self._read_events(ident, after)
+            if frames:
+                wait_s, silent_s = POLL_S, 0.0
+                yield frames
+                continue
+            if job is None or job.has_ended:
+                return
+            pause(wait_s)
+            silent_s += wait_s
+            wait_s = min(wait_s * 1.5, MAX_POLL_S)
+            if silent_s >= HEARTBEAT_S:
+                silent_s = 0.0
+                yield HEARTBEAT
+
+    # Recurring work.
+
+    def recover(self, should_continue: ShouldContinue = always) -> None:
+        """Make responses that no worker began, and fail those whose worker died. Unavailable."""
+        if self.maker is None:
+            return
+        for job in self.rows.due(self._clock.now_us(), MAX_RUNNING, MAX_RUNNING):
+            if not should_continue():
+                return
+            claimed = self._change(job, due_at=self._clock.now_us() + CLAIM_US)
+            if claimed is None or job.id in self.running:
+                continue
+            if claimed.state == QUEUED:
+                spawn(self._make, claimed)
+            else:
+                self._fail(claimed, None, self._following(claimed.id))
+
+    def purge(self, should_continue: ShouldContinue = always) -> None:
+        """Delete events and responses that ended long ago. Unavailable: the next round continues."""
+        now = self._clock.now_us()
+        sql = (
+            "DELETE FROM response_event WHERE job IN (SELECT id FROM response_job WHERE completed_at < ? "
+            "AND EXISTS (SELECT 1 FROM response_event WHERE job = response_job.id) LIMIT 100)"
+        )
+        while should_continue() and self._database.change_rows(sql, (now - KEEP_EVENTS_US,)):
+            continue
+        while should_continue() and self.rows.purge(now, KEEP_DAYS):
+            continue
+
+    # Making a response.
+
+    def _make(self, job: ResponseJob) -> None:
+        self.running.add(job.id)
+        try:
+            work_for(job.organization)
+            begun = self._change(job, state=MOVES[QUEUED, "begin"], due_at=self._clock.now_us() + CLAIM_US)
+            if begun is not None:
+                _Making(self, begun).run()
+        except GatewayError as error:
+            log.warning("the background response %s is not made here: %s", job.id, error.message)
+        except Exception:
+            log.exception("the background response %s failed", job.id)
+        finally:
+            self.running.discard(job.id)
+
+    def _change(self, job: ResponseJob, **values: Any) -> ResponseJob | None:
+        return self._database.write(partial(self.rows.change, job, **values))
+
+    def _end(
+        self, job: ResponseJob, event: str, response: bytes, first: int = 0, frames: bytes = b"", count: int = 0
+    ) -> ResponseJob | None:
+        """Write the end of a response, with its last frames."""
+        sealed = self._vault.seal(response.decode())
+        packed = self._pack(frames) if frames else b""
+
+        def work() -> ResponseJob | None:
+            now = self._clock.now_us()
+            moved = self.rows.change(
+                job, state=MOVES[job.state, event], completed_at=now, due_at=None, request="", response=sealed
+            )
+            if moved is not None and frames:
+                self._insert(job.id, first, count, packed)
+            return moved
+
+        return self._database.write(work)
+
+    def _fail(self, job: ResponseJob, error: GatewayError | None, number: int) -> None:
+        if self.maker is None:
+            return
+        response, frame = self.maker.fail(self.object_of(job), error, number)
+        self._end(job, FAILED, response, number, frame, 1)
+
+    def _insert(self, ident: str, first: int, count: int, packed: bytes) -> None:
+        sql = "INSERT INTO response_event (job, first, following, frames) VALUES (?, ?, ?, ?)"
+        self._database.execute(sql, (ident, first, first + count, packed))
+
+    def _pack(self, frames: bytes) -> bytes:
+        return compute_if(len(frames) > LARGE, pack, self._vault, frames)
+
+    def _following(self, ident: str) -> int:
+        """Return the number of the next event."""
+        sql = "SELECT COALESCE(MAX(following), 0) FROM response_event WHERE job = ?"
+        return int(self._database.query_rows(sql, (ident,))[0][0])
+
+    def _read_events(self, ident: str, after: int) -> tuple[bytes, int]:
+        """Return some frames above the number `after`, and the number of the last one."""
+        sql = (
+            "SELECT first, following, frames FROM response_event WHERE job = ? AND following > ? "
+            f"ORDER BY first LIMIT {PAGE_EVENTS}"
+        )
+        wanted: list[bytes] = []
+        last = after
+        for first, following, packed in self._database.query_rows(sql, (ident, after + 1)):
+            data = bytes(packed)
+            frames = compute_if(len(data) > LARGE, unpack, self._vault, data).split(END)[:-1]
+            wanted += [frame + END for frame in frames[max(0, after + 1 - first) :]]
+            last = following - 1
+        return b"".join(wanted), last
+
+
+class _Making:
+    """One response while this worker makes it: its frames are written together, a few times a second."""
+
+    def __init__(self, jobs: ResponseJobs, job: ResponseJob) -> None:
+        self._jobs = jobs
+        self._job = job
+        self._waiting: list[bytes] = []
+        self._number = 0  # of the first frame that waits
+        self._flushed = jobs._clock.monotonic()
+
+    def run(self) -> None:
+        """Make the response to its end, until it is canceled, or until another worker has it. Unavailable."""
+        jobs = self._jobs
+        if jobs.maker is None:
+            return
+        request = jobs._vault.open(self._job.request).encode()
+        try:
+            pieces = jobs.maker.open(self._job, request)
+        except GatewayError as error:
+            jobs._fail(self._job, error, 0)
+            return
+        try:
+            last = self._take_all(pieces)
+        finally:
+            close = getattr(pieces, "close", None)
+            if close is not None:
+                close()
+        if last is None:
+            return
+        self._conclude(last, jobs.maker)
+
+    def _take_all(self, pieces: Iterator[bytes]) -> bytes | None:
+        """Write the frames of the stream and return the last one; None when the response is not this worker's any
+        more."""
+        last = b""
+        for piece in pieces:
+            for frame in piece.split(END):
+                if frame.startswith(EVENT):
+                    self._waiting.append(frame + END)
+                    last = frame
+            # After the last frame only the settlement is missing, which is complete with the end of the stream.
+            if not last.startswith(TERMINAL) and not self._flush():
+                return None
+        return last
+
+    def _conclude(self, last: bytes, maker: ResponseMaker) -> None:
+        """Write the end of the response, for which this waits until the store is back."""
+        jobs = self._jobs
+        for left in reversed(range(END_TRIES)):
+            try:
+                if last.startswith(TERMINAL):
+                    state = last.partition(b"\n")[0].removeprefix(b"event: response.").decode()
+                    frames = b"".join(self._waiting)
+                    jobs._end(self._job, state, maker.read(last), self._number, frames, len(self._waiting))
+                elif self._flush(now=True):
+                    jobs._fail(self._job, None, self._number)
+                return
+            except Unavailable:
+                if not left:
+                    raise
+                pause(END_WAIT_S)
+
+    def _flush(self, now: bool = False) -> bool:
+        """Write the frames that wait; False when the response is not this worker's any more."""
+        jobs = self._jobs
+        moment = jobs._clock.monotonic()
+        if not now and moment - self._flushed < FLUSH_S:
+            return True
+        self._flushed = moment
+        frames, count, first = b"".join(self._waiting), len(self._waiting), self._number
+        packed = jobs._pack(frames) if frames else b""
+
+        def work() -> ResponseJob | None:
+            moved = jobs.rows.change(self._job, due_at=jobs._clock.now_us() + CLAIM_US)
+            if moved is not None and count:
+                jobs._insert(self._job.id, first, count, packed)
+            return moved
+
+        try:
+            moved = jobs._database.write(work)
+        except Unavailable:
+            return True  # the frames wait until the store is back
+        if moved is None:
+            return False
+        self._job = moved
+        self._waiting.clear()
+        self._number += count
+        return True

@@ -1,0 +1,130 @@
+"""Background responses: begun by a request, made by a worker, and read or cancelled by later requests."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import orjson
+
+from gateway.billing.context import RequestContext
+from gateway.callers.authentication import Caller
+from gateway.errors import GatewayError, Internal, InvalidRequest, UpstreamFailed
+from gateway.jobs.response_jobs import CANCELED, FAILED, ResponseJob, ResponseMaker
+from gateway.surfaces.responses import schema
+from gateway.surfaces.responses.store import ID_PREFIX
+from gateway.surfaces.web import auth as auth_module
+from gateway.surfaces.web import http_responses as http_responses_module
+from gateway.surfaces.web.http import Inbound, Operation, Outbound
+from gateway.surfaces.web.operation_guard import guard
+from gateway.worker.services import Services
+
+# Headers that the request of a background response keeps: its options, and nothing that identifies its caller.
+KEPT = ("x-llmgateway-", "x-no-fallback", "x-no-cache", "x-debug", "x-request-id", "session", "x-session")
+DATA = b"data: "
+INTERRUPTED = "The gateway was interrupted while it made this response. Send the request again."
+
+
+def begin(
+    services: Services, inbound: Inbound, context: RequestContext, body: schema.ResponsesBody, queued: Any
+) -> Outbound:
+    """Begin a background response and return it, or the stream of its events. The caller's connection has no part in
+    it."""
+    if body.store is False:
+        raise InvalidRequest("A background response must be stored; leave out store.", param="store")
+    wire = orjson.loads(inbound.body)
+    wire["stream"] = True
+    headers = {name: value for name, value in inbound.headers.items() if name.startswith(KEPT)}
+    request = orjson.dumps({"body": wire, "headers": headers, "peer": inbound.peer, "base_url": inbound.base_url})
+    ident = ID_PREFIX + context.request_id
+    services.engine.response_jobs.begin(context.caller, ident, request, orjson.dumps(queued))
+    inbound.payload = context.payload = None  # that of the request which makes the response
+    if body.stream:
+        return http_responses_module.stream_reply(services.engine.response_jobs.events(ident, -1), context.shown_id)
+    return http_responses_module.json_reply(orjson.dumps(queued), context.shown_id)
+
+
+def find(services: Services, inbound: Inbound) -> ResponseJob | None:
+    """Return the background response of the path; None where the path names another response, or none."""
+    caller = auth_module.caller_of(services, inbound)
+    return services.engine.response_jobs.find(caller, inbound.params["response_id"])
+
+
+def stream(services: Services, inbound: Inbound, job: ResponseJob) -> Outbound:
+    """Stream the events of a background response after the number `starting_after`, from its worker or any other."""
+    text = inbound.arguments().get("starting_after", "")
+    if text and not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InvalidRequest("starting_after must be the sequence number of an event.", param="starting_after")
+    events = services.engine.response_jobs.events(job.id, int(text) if text else -1)
+    return http_responses_module.stream_reply(events, inbound.shown_id)
+
+
+def object_of(services: Services, job: ResponseJob) -> dict[str, Any]:
+    """Return the response object of a background response."""
+    response: dict[str, Any] = orjson.loads(services.engine.response_jobs.object_of(job))
+    if not job.has_ended:
+        response["status"] = job.state
+    return response
+
+
+def cancel(services: Services, inbound: Inbound, job: ResponseJob) -> Outbound:
+    """Cancel a background response: its provider's call ends, and what it used is billed. One that has ended is
+    returned unchanged."""
+    jobs = services.engine.response_jobs
+    while not job.has_ended:
+        response = object_of(services, job) | {"status": CANCELED}
+        changed = jobs.cancel(job, orjson.dumps(response)) or find(services, inbound)
+        if changed is None:
+            break
+        job = changed
+    return http_responses_module.json_reply(orjson.dumps(object_of(services, job)), inbound.shown_id)
+
+
+def attach(services: Services, operation: Operation) -> None:
+    """Let this worker make background responses; `operation` is the creation of responses."""
+    handle = guard(services, operation)
+
+    def open_stream(job: ResponseJob, request: bytes) -> Iterator[bytes]:
+        wire = orjson.loads(request)
+        inbound = Inbound(
+            "POST",
+            operation.path,
+            {"content-type": "application/json", **wire["headers"]},
+            orjson.dumps(wire["body"]),
+            peer=wire["peer"],
+            base_url=wire["base_url"],
+            request_id=job.id.removeprefix(ID_PREFIX),
+        )
+        inbound.caller = caller = services.accounts.authentication.caller_of_key(job.api_key)
+        inbound.prepared = partial(_prepare, services, inbound, caller)
+        outbound = handle(inbound)
+        if isinstance(outbound.body, bytes):
+            raise _error_of(outbound)
+        return outbound.body
+
+    services.engine.response_jobs.maker = ResponseMaker(open_stream, _fail, _read)
+
+
+def _prepare(services: Services, inbound: Inbound, caller: Caller, operation: str, surface: str) -> RequestContext:
+    return auth_module.context_of(services, inbound, caller, operation, surface)
+
+
+def _error_of(outbound: Outbound) -> GatewayError:
+    body = outbound.body if isinstance(outbound.body, bytes) else b""
+    error = orjson.loads(body).get("error", {}) if body else {}
+    message = str(error.get("message") or "The response failed.")
+    return UpstreamFailed(message, code=str(error.get("code") or "server_error"))
+
+
+def _fail(response: bytes, error: GatewayError | None, number: int) -> tuple[bytes, bytes]:
+    """Return the object and the last frame of a response that failed; None: its worker died."""
+    failure = error or Internal(INTERRUPTED)
+    about = {"code": failure.code if error is not None else "server_error", "message": failure.message}
+    failed = orjson.loads(response) | {"status": FAILED, "error": about}
+    event = {"type": "response.failed", "response": failed, "sequence_number": number}
+    return orjson.dumps(failed), b"event: response.failed\ndata: %b\n\n" % orjson.dumps(event)
+
+
+def _read(frame: bytes) -> bytes:
+    """Return the response object in a frame."""
+    data = frame.partition(DATA)[2]
+    return orjson.dumps(orjson.loads(data)["response"])

@@ -1,0 +1,127 @@
+"""Background responses through the official client: made without a connection, streamed again from any event."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+
+import openai
+import pytest
+from fakes.openai import Answer, FakeOpenAI
+from openai import OpenAI
+from support.shared import Tenant
+
+from gateway import ids
+
+MODEL = "gpt-4o-mini"
+TEXT = "One two three four five six seven eight nine ten eleven twelve."
+
+
+def test_a_background_response_is_made_without_a_connection_and_stored(client: OpenAI, gateway: Tenant):
+    begun = client.responses.create(model=MODEL, input="Hello!", background=True)
+    assert (begun.status, begun.background, begun.output) == ("queued", True, [])
+    done = wait_for(client, begun.id)
+    assert (done.status, done.output_text, done.background) == ("completed", "Hello.", True)
+    assert done.usage is not None and len(rows(gateway)) == 1
+    following = client.responses.create(model=MODEL, input="And then?", previous_response_id=begun.id)
+    assert following.output_text == "Hello."
+    assert client.responses.cancel(begun.id).status == "completed"
+    client.responses.delete(begun.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(begun.id)
+
+
+def test_a_reader_that_comes_back_ten_times_gets_the_same_events_in_their_order(client: OpenAI, upstream: FakeOpenAI):
+    upstream.script(Answer(TEXT, gap_s=0.05, piece=4))
+    begun = client.responses.create(model=MODEL, input="Count!", background=True)
+    seen = []
+    after = None
+    for _ in range(10):
+        with client.responses.retrieve(
+            begun.id, stream=True, **({} if after is None else {"starting_after": after})
+        ) as events:
+            for number, event in enumerate(events):
+                seen.append(event)
+                after = event.sequence_number
+                if number == 1:
+                    break
+    seen += list(client.responses.retrieve(begun.id, stream=True, starting_after=after))
+    assert [event.sequence_number for event in seen] == list(range(len(seen)))
+    again = list(client.responses.retrieve(begun.id, stream=True))
+    assert [event.to_dict() for event in again] == [event.to_dict() for event in seen]
+    assert seen[0].type == "response.created" and seen[-1].type == "response.completed"
+    text = "".join(event.delta for event in seen if event.type == "response.output_text.delta")
+    assert text == TEXT == client.responses.retrieve(begun.id).output_text
+
+
+def test_a_background_response_can_be_streamed_by_its_creation(client: OpenAI):
+    events = list(client.responses.create(model=MODEL, input="Hello!", background=True, stream=True))
+    assert events[-1].type == "response.completed" and events[-1].response.background is True
+
+
+def test_a_cancelled_background_response_ends_its_call_and_bills_what_ran(
+    client: OpenAI, upstream: FakeOpenAI, gateway: Tenant
+):
+    upstream.script(Answer(TEXT * 50, gap_s=0.1, piece=4))
+    begun = client.responses.create(model=MODEL, input="Count!", background=True)
+    with client.responses.retrieve(begun.id, stream=True) as events:
+        next(iter(events))
+    assert client.responses.cancel(begun.id).status == "cancelled"
+    assert client.responses.retrieve(begun.id).status == "cancelled"
+    deadline = time.monotonic() + 30
+    while (gateway.services.is_busy() or not rows(gateway)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert len(rows(gateway)) == 1
+
+
+def test_a_failure_is_the_end_of_the_response_and_of_its_stream(client: OpenAI, upstream: FakeOpenAI):
+    upstream.script(*[Answer(status=400)] * 5)
+    begun = client.responses.create(model=MODEL, input="Hello!", background=True)
+    failed = wait_for(client, begun.id)
+    assert failed.status == "failed" and failed.error is not None
+    events = list(client.responses.retrieve(begun.id, stream=True))
+    assert [event.type for event in events] == ["response.failed"]
+
+
+def test_what_refuses_a_response_is_answered_at_once(client: OpenAI, gateway: Tenant):
+    with pytest.raises(openai.BadRequestError):
+        client.responses.create(model="no-such-model", input="Hello!", background=True)
+    with pytest.raises(openai.BadRequestError, match="store"):
+        client.responses.create(model=MODEL, input="Hello!", background=True, store=False)
+    assert rows(gateway) == []
+
+
+def test_a_response_whose_worker_died_fails_and_one_that_was_not_begun_is_made(client: OpenAI, gateway: Tenant):
+    jobs = gateway.services.engine.response_jobs
+    done = wait_for(client, client.responses.create(model=MODEL, input="Hello!", background=True).id)
+    job = jobs.rows.find(done.id)
+    assert job is not None
+    wire = {"model": MODEL, "input": "Hello!", "background": True, "stream": True}
+    request = jobs._vault.seal(json.dumps({"body": wire, "headers": {}, "peer": "", "base_url": ""}))
+    begun = {state: f"resp_{ids.new_hex()}" for state in ("queued", "in_progress")}
+    for state, ident in begun.items():
+        lost = job._replace(id=ident, state=state, due_at=1, completed_at=None, request=request)
+        for statement, values in jobs.rows.insert_rows(lost):
+            jobs._database.write(partial(jobs._database.execute, statement.sql, values))
+    jobs.recover()
+    assert wait_for(client, begun["queued"]).output_text == "Hello."
+    failed = wait_for(client, begun["in_progress"])
+    assert failed.status == "failed" and failed.error.code == "server_error"
+
+
+def wait_for(client: OpenAI, ident: str):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        response = client.responses.retrieve(ident)
+        if response.status not in ("queued", "in_progress"):
+            return response
+        time.sleep(0.02)
+    raise AssertionError(response)
+
+
+def rows(gateway: Tenant) -> list:
+    gateway.services.store.journal.flush(10)
+    owner = bytes.fromhex(gateway.organization_id.rpartition("_")[2])
+    sql = "SELECT request, cost_nusd FROM usage WHERE organization = ?"
+    return gateway.services.store.database.query_rows(sql, (owner,))
