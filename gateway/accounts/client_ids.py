@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.accounts.automation_models import ClientId
 from gateway.accounts.changes import MAX_CLIENT_IDS, check_quota
+from gateway.accounts.models import ClientId
 from gateway.callers import tokens as tokens_module
 from gateway.errors import Conflict
 from gateway.store.database import Database

@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from gateway import ids
 from gateway.accounts import audit
+from gateway.accounts.models import SsoLogin, UserIdentity
 from gateway.accounts.sso_logins import delete_logins
-from gateway.accounts.sso_models import SsoLogin, UserIdentity
 from gateway.callers.models import User
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.store.database import Database

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
-from gateway.accounts.sso_models import IdentityDomain, IdentityProviderRow
+from gateway.accounts.models import IdentityDomain, IdentityProviderRow
 from gateway.configuration.configured_providers import domain_problem
 from gateway.control.version import Control
 from gateway.errors import Conflict, GatewayError, InvalidRequest, NotFound

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 from gateway import ids
 from gateway.accounts import audit, changes, group_rules, organizations
 from gateway.accounts.changes import commit
+from gateway.accounts.models import IdentityDomain, IdentityProviderRow, SsoLogin, UserIdentity
 from gateway.accounts.sso_logins import delete_logins
-from gateway.accounts.sso_models import IdentityDomain, IdentityProviderRow, SsoLogin, UserIdentity
 from gateway.callers.models import Organization
 from gateway.callers.permissions import Role
 from gateway.callers.vault import Vault

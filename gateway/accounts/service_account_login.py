@@ -15,9 +15,8 @@ from gateway.callers.authentication import Authentication
 from gateway.callers.models import AccessRule, Organization, ServiceAccount, User
 from gateway.callers.rule_values import ADDRESS_RULES, compile_levels
 from gateway.callers.tokens import renew_hash
-from gateway.callers.versioned_cache import VersionedCache
 from gateway.clock import SECOND_US, Clock
-from gateway.control.version import Control
+from gateway.control.version import Control, VersionedCache
 from gateway.errors import GatewayError, Gone, Unauthenticated
 from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets

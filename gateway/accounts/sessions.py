@@ -10,7 +10,7 @@ from msgspec import Struct
 from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.members import end_sign_ins
-from gateway.accounts.sso_models import SsoLogin
+from gateway.accounts.models import SsoLogin
 from gateway.callers import tokens as tokens_module
 from gateway.callers.models import Session, User
 from gateway.clock import SECOND_US

@@ -13,7 +13,7 @@ import peewee
 
 from gateway import ids
 from gateway.accounts import audit
-from gateway.accounts.sso_models import SsoLogin
+from gateway.accounts.models import SsoLogin
 from gateway.callers.models import DeviceCode, Session
 from gateway.callers.vault import Vault
 from gateway.clock import SECOND_US

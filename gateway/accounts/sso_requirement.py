@@ -15,8 +15,8 @@ from gateway.accounts.authority import of_identity_provider
 from gateway.accounts.changes import commit
 from gateway.accounts.identity_providers import IdentityProvider
 from gateway.accounts.members import MemberInfo, list_members
+from gateway.accounts.models import IdentityProviderRow, has_own_provider
 from gateway.accounts.sessions import SessionInfo
-from gateway.accounts.sso_models import IdentityProviderRow, has_own_provider
 from gateway.callers.models import Member, Organization, User
 from gateway.control.version import Control
 from gateway.errors import Forbidden, InvalidRequest, NotFound

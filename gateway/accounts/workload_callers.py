@@ -11,14 +11,13 @@ from functools import partial
 from typing import Any, TypeGuard
 
 from gateway.accounts import workload_identities
-from gateway.accounts.automation_models import WorkloadIdentity
+from gateway.accounts.models import WorkloadIdentity
 from gateway.accounts.workload_identities import WorkloadIdentityInfo, info_of
 from gateway.callers import issuer_keys as issuer_keys_module
 from gateway.callers.authentication import TOKEN_EXPIRED, Authentication, CachedRefusal, Caller
 from gateway.callers.issuer_keys import InvalidToken, IssuerKeys, UncheckedToken
-from gateway.callers.versioned_cache import VersionedCache
 from gateway.clock import SECOND_US, Clock
-from gateway.control.version import Control
+from gateway.control.version import Control, VersionedCache
 from gateway.errors import Unauthenticated
 
 CACHE_SIZE = 2_000

@@ -15,11 +15,11 @@ from msgspec import Struct, field
 
 from gateway import ids
 from gateway.accounts import audit, client_ids, keys, members
-from gateway.accounts.automation_models import IdentityStatus, WorkloadAudience, WorkloadIdentity
 from gateway.accounts.changes import MAX_WORKLOAD_IDENTITIES, check_quota, commit
 from gateway.accounts.client_ids import ClientIdClaim
 from gateway.accounts.key_caps import KeyCaps
 from gateway.accounts.keys import Draft
+from gateway.accounts.models import IdentityStatus, WorkloadAudience, WorkloadIdentity
 from gateway.accounts.organizations import read_name
 from gateway.callers import issuer_keys as issuer_keys_module
 from gateway.callers import tokens as tokens_module

@@ -15,7 +15,7 @@ from gateway.accounts.authority import of_identity_provider
 from gateway.accounts.changes import commit
 from gateway.accounts.group_rules import StatedGroup
 from gateway.accounts.identity_providers import IdentityProvider
-from gateway.accounts.provisioning.models import ScimUser
+from gateway.accounts.models import ScimUser
 from gateway.accounts.provisioning.provisioned_users import has_outside_sign_in, is_provisioned, maker_of_account
 from gateway.accounts.second_factor import SecondFactors
 from gateway.accounts.sso_requirement import SsoSuspensions

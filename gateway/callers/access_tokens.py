@@ -6,11 +6,9 @@ from functools import partial
 
 from gateway.callers import tokens as tokens_module
 from gateway.callers.authentication import Authentication, Caller
-from gateway.callers.models import ApiKey
-from gateway.callers.oauth_models import OAuthGrant, OAuthToken
-from gateway.callers.versioned_cache import VersionedCache
+from gateway.callers.models import ApiKey, OAuthGrant, OAuthToken
 from gateway.clock import Clock
-from gateway.control.version import Control
+from gateway.control.version import Control, VersionedCache
 from gateway.errors import Unauthenticated
 from gateway.store.installation_identity import Secrets
 

@@ -30,9 +30,8 @@ from gateway.callers.models import (
 from gateway.callers.permissions import reach_of
 from gateway.callers.rule_values import RuleInfo, compile_levels
 from gateway.callers.tokens import renew_hash
-from gateway.callers.versioned_cache import VersionedCache
 from gateway.clock import Clock
-from gateway.control.version import Control
+from gateway.control.version import Control, VersionedCache
 from gateway.errors import Forbidden, GatewayError, Gone, Unauthenticated, Unavailable
 from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets

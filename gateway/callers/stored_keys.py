@@ -11,8 +11,7 @@ from msgspec import Struct
 
 from gateway.callers.models import ProviderKey
 from gateway.callers.vault import Vault
-from gateway.callers.versioned_cache import VersionedCache
-from gateway.control.version import Control
+from gateway.control.version import Control, VersionedCache
 from gateway.errors import Unavailable
 from gateway.store.database import Database
 

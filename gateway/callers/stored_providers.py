@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from gateway.callers.access import CUSTOM
 from gateway.callers.models import CustomProvider
-from gateway.callers.versioned_cache import VersionedCache
-from gateway.control.version import Control
+from gateway.control.version import Control, VersionedCache
 from gateway.store.database import Database
 
 CACHE_SIZE = 10_000

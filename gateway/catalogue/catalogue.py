@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.lifecycle import Series, find_successor, name_series
 from gateway.clock import to_iso
-from gateway.neutral.model_marks import unmarked
+from gateway.neutral.request import unmarked
 from gateway.runtime.call_merging import SharedCalls
 
 # Other spellings of a model's name, as agents and configurations for other gateways write them.

@@ -8,7 +8,7 @@ Messages API", anthropic_beta.
 import re
 from collections.abc import Iterable, Mapping
 
-from gateway.neutral.model_marks import is_marked
+from gateway.neutral.request import is_marked
 
 # Key in `Options.extra` of the caller's beta features (the values of the header anthropic-beta).
 BETAS = "anthropic_betas"

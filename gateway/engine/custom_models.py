@@ -13,13 +13,12 @@ from gateway.callers.compliance import CompliancePolicy
 from gateway.callers.credential_sources import CREDITS
 from gateway.callers.stored_keys import StoredCredential, StoredKeys
 from gateway.callers.stored_providers import CustomProviderInfo, StoredProviders
-from gateway.callers.versioned_cache import VersionedCache
 from gateway.catalogue.base_urls import join_base
 from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.catalogue.entries import Mapping, Model, Prices, Provider, TokenRates
 from gateway.catalogue.field_checks import read_prices
 from gateway.catalogue.unlisted_entries import ALL_CAPABILITIES, ANY_KEYS, OWN_KEYS, belongs_to_account, make_unlisted
-from gateway.control.version import Control
+from gateway.control.version import Control, VersionedCache
 from gateway.errors import InvalidRequest, UnknownModel
 from gateway.limits.ledger import LedgerBook
 from gateway.neutral import operations

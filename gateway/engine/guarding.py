@@ -15,9 +15,8 @@ from gateway.callers.access import keeps_nothing
 from gateway.callers.authentication import Caller
 from gateway.callers.guardrail_rows import read_rules
 from gateway.callers.vault import Vault
-from gateway.callers.versioned_cache import VersionedCache
 from gateway.clock import Clock
-from gateway.control.version import Control
+from gateway.control.version import Control, VersionedCache
 from gateway.engine.content_checks import Asker, ContentChecks
 from gateway.engine.guarded_requests import GuardedRequest
 from gateway.engine.planning import RoutePlan

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.callers.access_tokens import TokenCallers
 from gateway.callers.authentication import Authentication
-from gateway.callers.models import ApiKey
-from gateway.callers.oauth_models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken
+from gateway.callers.models import ApiKey, OAuthClient, OAuthCode, OAuthGrant, OAuthToken
 from gateway.callers.throttle import Throttle
 from gateway.clock import SECOND_US, Clock
 from gateway.control.version import Control

@@ -13,7 +13,7 @@ from peewee import fn
 
 from gateway import ids
 from gateway.callers import tokens as tokens_module
-from gateway.callers.oauth_models import OAuthClient, OAuthGrant
+from gateway.callers.models import OAuthClient, OAuthGrant
 from gateway.callers.scopes import SCOPES
 from gateway.callers.throttle import PendingTable, make_room, network_hash
 from gateway.clock import SECOND_US, Clock

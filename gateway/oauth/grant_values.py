@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
-from gateway.callers.oauth_models import TokenKind
+from gateway.callers.models import TokenKind
 
 
 class Consent(Struct, frozen=True):

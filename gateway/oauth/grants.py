@@ -11,8 +11,19 @@ from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.callers import tokens as tokens_module
 from gateway.callers.access_tokens import PREFIX as ACCESS
-from gateway.callers.models import ApiKey, Member, Organization, Project, User, is_suspended
-from gateway.callers.oauth_models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken, TokenKind
+from gateway.callers.models import (
+    ApiKey,
+    Member,
+    OAuthClient,
+    OAuthCode,
+    OAuthGrant,
+    OAuthToken,
+    Organization,
+    Project,
+    TokenKind,
+    User,
+    is_suspended,
+)
 from gateway.callers.throttle import Throttle, ThrottleGate
 from gateway.clock import SECOND_US
 from gateway.control.version import Control

@@ -59,7 +59,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "restore": ("backup", "restore", "Replace the database by a backup, or only verify a backup."),
     "credentials": ("backup", "credentials", "Save what is valid; after a restore, list what it revived."),
     "transfer": ("transfer", "transfer", "Move the database from SQLite to PostgreSQL, and compare the totals."),
-    "rollups": ("rollups", "rollups", "Hourly and daily sums of usage, which statistics read."),
+    "rollups": ("jobs", "rollups", "Hourly and daily sums of usage, which statistics read."),
     "jobs": ("jobs", "jobs", "Background jobs: show their last runs, or run one now."),
     "config": ("config", "config", "Check and show the configuration."),
     "catalogue": ("catalogue_commands", "catalogue", "The model catalogue."),

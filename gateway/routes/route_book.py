@@ -11,7 +11,7 @@ from msgspec import Struct
 from gateway.configuration.settings import CONFIG
 from gateway.control.version import Control
 from gateway.errors import GatewayError
-from gateway.neutral.model_marks import unmarked
+from gateway.neutral.request import unmarked
 from gateway.routes.compiled import CompiledRoute, compile_route
 from gateway.routes.route_document import load_document, read_document
 from gateway.store.database import Database

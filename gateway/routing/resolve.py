@@ -8,7 +8,7 @@ from msgspec import Struct
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.lifecycle import has_ended
 from gateway.errors import NotFound, UnknownModel
-from gateway.neutral.model_marks import unmarked
+from gateway.neutral.request import unmarked
 
 Kind = Literal["canonical", "pinned", "auto", "custom"]
 

@@ -9,8 +9,8 @@ from msgspec import Struct
 from gateway import ids
 from gateway.accounts import audit, group_rules
 from gateway.accounts.changes import MAX_TEAMS, check_quota, commit
+from gateway.accounts.models import ScimGroup, ScimGroupMember
 from gateway.accounts.provisioning import user_rows
-from gateway.accounts.provisioning.models import ScimGroup, ScimGroupMember
 from gateway.accounts.provisioning.user_rows import GroupEffect, ProvisioningClient, StaleVersion
 from gateway.callers.models import Member
 from gateway.control.version import Control

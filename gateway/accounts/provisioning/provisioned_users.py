@@ -10,8 +10,8 @@ from gateway.accounts import audit, members
 from gateway.accounts.changes import commit
 from gateway.accounts.member_attributes import write_provisioned
 from gateway.accounts.members import change_member, end_sign_ins, insert_member
+from gateway.accounts.models import ScimGroupMember, ScimUser, UserIdentity
 from gateway.accounts.provisioning import user_rows
-from gateway.accounts.provisioning.models import ScimGroupMember, ScimUser
 from gateway.accounts.provisioning.user_rows import (
     GroupEffect,
     ProvisionedUser,
@@ -20,7 +20,6 @@ from gateway.accounts.provisioning.user_rows import (
     UserLookup,
     UserValues,
 )
-from gateway.accounts.sso_models import UserIdentity
 from gateway.callers.models import ApiKey, Member, User
 from gateway.control.version import Control
 from gateway.errors import Conflict, NotFound

@@ -10,15 +10,14 @@ from gateway import ids
 from gateway.accounts import audit, changes
 from gateway.accounts.authority import is_owner_now
 from gateway.accounts.changes import commit
+from gateway.accounts.models import ScimToken
 from gateway.accounts.organizations import read_name
-from gateway.accounts.provisioning.models import ScimToken
 from gateway.callers import tokens as tokens_module
 from gateway.callers.authentication import Authentication
 from gateway.callers.models import Organization
 from gateway.callers.tokens import renew_hash
-from gateway.callers.versioned_cache import VersionedCache
 from gateway.clock import DAY_US, SECOND_US, Clock
-from gateway.control.version import Control
+from gateway.control.version import Control, VersionedCache
 from gateway.errors import Gone, InvalidRequest, NotFound, Unauthenticated
 from gateway.store.database import Database
 from gateway.store.installation_identity import Secrets

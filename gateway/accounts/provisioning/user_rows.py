@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from gateway.accounts.authority import Authority, of_scim_token
 from gateway.accounts.group_rules import GroupNames
-from gateway.accounts.provisioning.models import ScimGroup, ScimGroupMember, ScimUser
+from gateway.accounts.models import ScimGroup, ScimGroupMember, ScimUser
 from gateway.callers.models import Member, User
 from gateway.errors import Conflict
 

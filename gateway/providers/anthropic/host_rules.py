@@ -20,7 +20,7 @@ from gateway.dialects.anthropic_betas import (
 )
 from gateway.errors import NotSupported
 from gateway.neutral.chat import ChatRequest
-from gateway.neutral.model_marks import MARK_END
+from gateway.neutral.request import MARK_END
 from gateway.providers.protocol import CallEndpoint, Target
 
 PATH = "/messages"

@@ -15,9 +15,9 @@ from gateway.neutral.long_json import dumps
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.bodies.request_parameters import with_parameters
 from gateway.surfaces.bodies.validation_errors import invalid
-from gateway.surfaces.cohere import cohere_chat_schema as v2
-from gateway.surfaces.cohere.cohere_chat_schema import CohereChatBody, CohereMessage, CohereObject, Name
-from gateway.surfaces.cohere.cohere_chat_schema import Json as CohereChatSchemaJson
+from gateway.surfaces.cohere import cohere_chat_reader as v2
+from gateway.surfaces.cohere.cohere_chat_reader import CohereChatBody, CohereMessage, CohereObject, Name
+from gateway.surfaces.cohere.cohere_chat_reader import Json as CohereChatSchemaJson
 from gateway.surfaces.cohere.cohere_chat_writer import ChatEvents, CohereEvent, answer_of, failure_of
 from gateway.surfaces.cohere.embed import CohereVersion
 from gateway.surfaces.web.answer_structs import RELAYED, JsonObject

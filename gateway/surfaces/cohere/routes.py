@@ -15,7 +15,7 @@ from gateway.surfaces.cohere import (
     embed,
 )
 from gateway.surfaces.cohere.chat_v1_writer import V1ChatAnswer, V1ChatBody
-from gateway.surfaces.cohere.cohere_chat_schema import CohereChatBody, decode
+from gateway.surfaces.cohere.cohere_chat_reader import CohereChatBody, decode
 from gateway.surfaces.cohere.cohere_chat_writer import CohereChatAnswer, CohereEvent
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import caps as caps_module

@@ -43,8 +43,8 @@ from gateway.neutral.parts import (
 from gateway.surfaces.bodies.request_parameters import ParameterReader
 from gateway.surfaces.bodies.validation_errors import invalid
 from gateway.surfaces.google import schema
-from gateway.surfaces.google.json_schemas import json_schema_of
 from gateway.surfaces.google.opaque_tokens import SignedData, is_enveloped, read_signature
+from gateway.surfaces.google.schema import json_schema_of
 
 # Converts the parts of contents to neutral parts.
 

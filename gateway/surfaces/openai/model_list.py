@@ -15,7 +15,7 @@ from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.catalogue.entries import Mapping, Model
 from gateway.clock import DAY_US
 from gateway.errors import NotFound
-from gateway.neutral.model_marks import unmarked
+from gateway.neutral.request import unmarked
 from gateway.routes.compiled import CompiledRoute
 from gateway.routes.route_book import SMART
 from gateway.runtime.threads import compute

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.callers.oauth_models import OAuthClient
+from gateway.callers.models import OAuthClient
 from gateway.configuration.settings import Security, Timeouts
 from gateway.errors import GatewayError, InvalidRequest, UpstreamUnreachable
 from gateway.oauth import clients as module

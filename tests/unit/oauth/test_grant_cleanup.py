@@ -1,7 +1,7 @@
 """A job in the table of recurring work removes expired rows, and the other rows stay."""
 
 from gateway.accounts import keys
-from gateway.callers.oauth_models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken
+from gateway.callers.models import OAuthClient, OAuthCode, OAuthGrant, OAuthToken
 from gateway.oauth.authorization_server import (
     IDLE_LIFETIME_S,
     STEP_ROWS,

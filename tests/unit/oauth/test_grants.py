@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from gateway.accounts import audit, keys
 from gateway.callers.access_tokens import TokenCallers
-from gateway.callers.oauth_models import OAuthCode, OAuthGrant, OAuthToken
+from gateway.callers.models import OAuthCode, OAuthGrant, OAuthToken
 from gateway.clock import SECOND_US
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, Unauthenticated
 from gateway.oauth import grants as module

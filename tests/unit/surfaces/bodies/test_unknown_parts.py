@@ -7,7 +7,7 @@ from gateway.neutral.chat import ChatRequest
 from gateway.surfaces.anthropic import reader as messages_reader
 from gateway.surfaces.anthropic import schema as messages_schema
 from gateway.surfaces.bodies.unknown_parts import size_of
-from gateway.surfaces.cohere import cohere_chat_reader, cohere_chat_schema
+from gateway.surfaces.cohere import cohere_chat_reader
 from gateway.surfaces.google import reader as gemini_reader
 from gateway.surfaces.google import schema as gemini_schema
 from gateway.surfaces.openai import chat_reader, chat_schema
@@ -73,7 +73,7 @@ def read_contents(raw: bytes) -> ChatRequest:
 
 
 def read_cohere(raw: bytes) -> ChatRequest:
-    return cohere_chat_reader.read(cohere_chat_schema.decode(raw))
+    return cohere_chat_reader.read(cohere_chat_reader.decode(raw))
 
 
 SAID = {"model": "m", "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}, HOLOGRAM]}]}

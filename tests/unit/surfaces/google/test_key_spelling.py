@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.surfaces.google.json_schemas import camel, with_camel_names
+from gateway.surfaces.google.schema import camel, with_camel_names
 
 
 def test_names_are_converted_and_the_callers_own_content_stays() -> None:

@@ -11,7 +11,7 @@ from gateway.errors import InvalidRequest
 from gateway.neutral.chat import ChatRequest, WebSearch
 from gateway.neutral.parts import Audio, File, Image, Media, Part, PartMembers, Text, Video
 from gateway.surfaces.google import reader, schema
-from gateway.surfaces.google.json_schemas import camel, json_schema_of
+from gateway.surfaces.google.schema import camel, json_schema_of
 
 
 def read(body: dict[str, Any]) -> ChatRequest:

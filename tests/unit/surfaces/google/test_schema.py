@@ -1,4 +1,4 @@
-from gateway.surfaces.google.json_schemas import json_schema_of
+from gateway.surfaces.google.schema import json_schema_of
 
 
 def test_a_schema_becomes_json_schema() -> None:

@@ -1,1 +1,0 @@
-"""Azure AI Content Safety, as an outside checker of guardrails."""

@@ -1,1 +1,0 @@
-"""Lakera Guard, as an outside checker of guardrails."""

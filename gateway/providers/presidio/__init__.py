@@ -1,1 +1,0 @@
-"""The analyzer of Microsoft Presidio, as an outside checker of guardrails."""
