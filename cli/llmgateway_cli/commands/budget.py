@@ -9,7 +9,7 @@ import click
 
 from llmgateway_cli.account_lists import Record, find_key, list_keys, project_id_of, selected_organizations
 from llmgateway_cli.command_lines import ClientGroup
-from llmgateway_cli.context import ClientContext, json_option, pass_context
+from llmgateway_cli.context import ClientContext, IntegerOption, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.limit_options import (
     limit_change_options,
@@ -148,7 +148,7 @@ def put_limit(
 
 @budget.command("simulate")
 @click.argument("limit")
-@click.option("--days", type=click.IntRange(1, 92), default=30, help="Of how many days (default: 30).")
+@click.option("--days", type=IntegerOption(1, 92), default=30, help="Of how many days (default: 30).")
 @organization_option
 @json_option
 @pass_context

@@ -8,7 +8,7 @@ import click
 from llmgateway_cli.account_lists import Record, choose_organization
 from llmgateway_cli.command_lines import ClientGroup
 from llmgateway_cli.commands.budget import organization_option
-from llmgateway_cli.context import ClientContext, json_option, pass_context
+from llmgateway_cli.context import ClientContext, IntegerOption, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.shapes import list_of, object_of, text_of
 from llmgateway_cli.tables import Column
@@ -170,7 +170,7 @@ def test_text(context: ClientContext, text: str, place: str, org: str | None) ->
 
 
 @guardrails.command("findings")
-@click.option("--days", type=click.IntRange(1, 366), default=30, show_default=True, help="Of how many days.")
+@click.option("--days", type=IntegerOption(1, 366), default=30, show_default=True, help="Of how many days.")
 @organization_option
 @json_option
 @pass_context
@@ -206,7 +206,7 @@ def list_findings(context: ClientContext, days: int, org: str | None) -> None:
 
 @guardrails.command("replay")
 @click.argument("guardrail")
-@click.option("--days", type=click.IntRange(1, 90), default=7, show_default=True, help="Of how many days.")
+@click.option("--days", type=IntegerOption(1, 90), default=7, show_default=True, help="Of how many days.")
 @organization_option
 @json_option
 @pass_context

@@ -10,7 +10,7 @@ import click
 from llmgateway_cli.account_lists import Record, selected_organizations
 from llmgateway_cli.command_lines import ClientGroup
 from llmgateway_cli.commands.budget import organization_option
-from llmgateway_cli.context import ClientContext, json_option, pass_context
+from llmgateway_cli.context import ClientContext, IntegerOption, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.shapes import list_of, object_of, text_of
 from llmgateway_cli.tables import Column
@@ -64,7 +64,7 @@ def check_document(context: ClientContext, file: Path, org: str | None) -> None:
 
 @routes.command("simulate")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
-@click.option("--days", type=click.IntRange(1, 92), default=7, show_default=True, help="Of how many days.")
+@click.option("--days", type=IntegerOption(1, 92), default=7, show_default=True, help="Of how many days.")
 @click.option("--requested", multiple=True, metavar="MODEL", help="Only requests of this model name (default: all).")
 @organization_option
 @json_option
@@ -124,7 +124,7 @@ def set_draft(
 
 @routes.command("publish")
 @click.argument("route")
-@click.option("--version", type=click.IntRange(1), help="An earlier version to publish again (default: the draft).")
+@click.option("--version", type=IntegerOption(1), help="An earlier version to publish again (default: the draft).")
 @organization_option
 @json_option
 @pass_context
@@ -156,7 +156,7 @@ def list_versions(context: ClientContext, route: str, org: str | None) -> None:
 
 
 @routes.command("savings")
-@click.option("--days", type=click.IntRange(1, 366), default=30, show_default=True, help="Of how many days.")
+@click.option("--days", type=IntegerOption(1, 366), default=30, show_default=True, help="Of how many days.")
 @organization_option
 @json_option
 @pass_context
