@@ -62,10 +62,10 @@ RECORD = Statement(
 
 
 class TestedText(NamedTuple):
-    """The result of rules for a text: the values that they found, and the text that would be sent. `failed` are the
-    rules whose checker failed, with the reason."""
+    """The result of rules for a text: the values that they found, each with the fingerprint by which an exception names
+    it, and the text that would be sent. `failed` are the rules whose checker failed, with the reason."""
 
-    matches: list[Match]
+    matches: list[tuple[Match, str]]
     text: str
     blocked: bool
     failed: list[tuple[GuardrailRule, str]]
@@ -218,7 +218,8 @@ class Guarding:
 
         def search() -> TestedText:
             edited = editor.text(text, place)
-            return TestedText(chosen.find(text, place), edited, editor.error is not None, [])
+            found = [(match, chosen.fingerprint_of(match.value_in(text))) for match in chosen.find(text, place)]
+            return TestedText(found, edited, editor.error is not None, [])
 
         tested = compute_if(chosen.slow or len(text) > LARGE_TEXT, search)
         checked = chosen.answer_checks if place == "answer" else chosen.request_checks
@@ -237,7 +238,10 @@ class Guarding:
         key = hmac.digest(self._secret, f"test\0{organization_id}".encode(), "sha256")
         editor = CheckedEditor(found, Masks(key), Findings())
         text = editor.text(tested.text, place)
-        matches = [*tested.matches, *found.find(tested.text, place)]
+        matches = [*tested.matches]
+        matches += [
+            (match, rules.fingerprint_of(match.value_in(tested.text))) for match in found.find(tested.text, place)
+        ]
         failed = [(rule, results.failed[rule.checker]) for rule in checked if rule.checker in results.failed]
         waits = any(rule.checker and not rule.probation and rule.checker.on_failure == "block" for rule, _ in failed)
         return TestedText(matches, text, tested.blocked or editor.error is not None or waits, failed)

@@ -47,12 +47,14 @@ class ReplayCount(Struct):
 
 
 class ReplayExample(Struct, frozen=True):
-    """A value with all but its first and last character hidden, and the request that it was in (32 hex digits)."""
+    """A value with all but its first and last character hidden, and the request that it was in (32 hex digits).
+    `fingerprint` names the value in an exception."""
 
     request_id: str
     kind: str
     place: Place
     masked: str
+    fingerprint: str
 
 
 class Replay(Struct):
@@ -107,14 +109,14 @@ class RetainedRequests:
             replay.unread += 1
         replay.found += bool(found.values)
         seen = set()
-        for kind, place, masked in found.values:
+        for kind, place, masked, fingerprint in found.values:
             count = replay.counts.setdefault((kind, place), ReplayCount(kind, place))
             count.values += 1
             if (kind, place) not in seen:
                 seen.add((kind, place))
                 count.requests += 1
                 if count.requests <= EXAMPLES_EACH and len(replay.examples) < MAX_EXAMPLES:
-                    replay.examples.append(ReplayExample(request_id, kind, place, masked))
+                    replay.examples.append(ReplayExample(request_id, kind, place, masked, fingerprint))
 
 
 class _Found:
@@ -122,12 +124,14 @@ class _Found:
 
     def __init__(self, rules: RuleSet) -> None:
         self._rules = rules
-        self.values: list[tuple[str, Place, str]] = []
+        self.values: list[tuple[str, Place, str, str]] = []
 
     def text(self, text: str, place: Place) -> str:
         part = "" if text.startswith("data:") else text[:MAX_TEXT]
         for match in self._rules.find(part, place, once=True):
-            self.values.append((match.detector.name, place, mask_value(part[match.start : match.end])))
+            value = match.value_in(part)
+            fingerprint = self._rules.fingerprint_of(value)
+            self.values.append((match.detector.name, place, mask_value(value), fingerprint))
         return text
 
     def signed(self, text: str, place: Place) -> str | None:

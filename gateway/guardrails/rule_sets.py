@@ -150,6 +150,10 @@ class RuleSet:
         known = tuple(names)
         return tuple(rule for rule in self.rules if rule.applies_to(known))
 
+    def fingerprint_of(self, value: str) -> str:
+        """Return the hash by which an exception names a value."""
+        return self._fingerprint(value)
+
     def exempts(self, rule: GuardrailRule, value: str) -> bool:
         """Return whether a value is an exception of a rule."""
         return bool(rule.exceptions) and self._fingerprint(value) in rule.exceptions

@@ -103,8 +103,10 @@ def test_replay_reads_requests_of_the_rules_models_only_and_respects_exceptions(
     own = add_rule(owner, models=["gpt-4o*"])
     for value in (SYSTEM, PROMPT, ARGUMENT):
         owner("POST", f"{own}/exceptions", {"value": value})
-    counts = owner("POST", f"{own}/replay", {})["replay"]["counts"]
-    assert [(count["place"], count["values"]) for count in counts] == [("tool_results", 1)]
+    replay = owner("POST", f"{own}/replay", {})["replay"]
+    assert [(count["place"], count["values"]) for count in replay["counts"]] == [("tool_results", 1)]
+    owner("POST", f"{own}/exceptions", {"fingerprint": replay["examples"][0]["fingerprint"]})
+    assert owner("POST", f"{own}/replay", {})["replay"]["counts"] == []
 
 
 def test_replay_that_does_not_read_all_requests_says_so(

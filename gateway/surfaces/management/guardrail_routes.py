@@ -127,7 +127,10 @@ class GuardrailChange(StrictBody):
 
 
 class NewGuardrailException(StrictBody):
-    value = TextField(1, 2000, required=True, about="The value that is no finding; only its keyed hash is stored.")
+    value = TextField(1, 2000, about="The value that is no finding; only its keyed hash is stored.")
+    fingerprint = TextField(
+        32, 32, about="Instead of the value: the fingerprint of an example of a replay.", example="0" * 32
+    )
     note = TextField(0, 200, load_default="", about="Why it is none.")
 
 
@@ -186,7 +189,7 @@ class GuardrailAnswer(Answer):
 
 
 class TestedFindingAnswer(Answer):
-    """A value that a rule found: characters `start` to `end` of the text."""
+    """A value that a rule found: characters `start` to `end` of the text. `fingerprint` names it in an exception."""
 
     guardrail_id: str
     guardrail: str
@@ -195,6 +198,7 @@ class TestedFindingAnswer(Answer):
     probation: bool
     start: int
     end: int
+    fingerprint: str
 
     def __str__(self) -> str:
         return f"{self.guardrail}: {self.kind} at {self.start}-{self.end} ({self.action})"
@@ -251,12 +255,14 @@ class ReplayCountAnswer(Answer):
 
 
 class ReplayExampleAnswer(Answer):
-    """A value of which only the first and last character are shown, and the request that it was in."""
+    """A value of which only the first and last character are shown, and the request that it was in. `fingerprint` names
+    it in an exception."""
 
     log_id: str
     kind: str
     place: str
     masked: str
+    fingerprint: str
 
 
 class ReplayAnswer(Answer):
@@ -311,7 +317,14 @@ def delete(call: ManagedCall[str]) -> None:
 
 def add_exception(call: ManagedCall[str]) -> GuardrailAnswer:
     """Let a value be no finding of the rule. Only a keyed hash of the value is stored."""
-    fingerprint = call.services.engine.guarding.fingerprint_of(call.subject, call.fields["value"])
+    given = [name for name in ("value", "fingerprint") if name in call.fields]
+    if len(given) != 1:
+        raise InvalidRequest("Give the value or its fingerprint.", param="value")
+    fingerprint = call.fields.get("fingerprint", "")
+    if given == ["value"]:
+        fingerprint = call.services.engine.guarding.fingerprint_of(call.subject, call.fields["value"])
+    elif not set(fingerprint) <= set("0123456789abcdef"):
+        raise InvalidRequest("A fingerprint has 32 hexadecimal digits.", param="fingerprint")
     note = call.fields["note"]
 
     def change(before: tuple[GuardrailException, ...], now: int) -> tuple[GuardrailException, ...]:
@@ -350,8 +363,9 @@ def check_text(call: ManagedCall[str]) -> GuardrailTestAnswer:
             match.rule.probation,
             match.start,
             match.end,
+            fingerprint,
         )
-        for match in tested.matches
+        for match, fingerprint in tested.matches
     ]
     failed = [FailedCheckAnswer(rule.id, rule.name, reason) for rule, reason in tested.failed]
     return GuardrailTestAnswer(tested.blocked, None if tested.blocked else tested.text, findings, failed)
@@ -388,7 +402,10 @@ def replay(call: ManagedCall[str]) -> ReplayAnswer:
         done.unread,
         done.complete,
         [ReplayCountAnswer(one.kind, one.place, one.requests, one.values) for one in done.counts.values()],
-        [ReplayExampleAnswer(one.request_id, one.kind, one.place, one.masked) for one in done.examples],
+        [
+            ReplayExampleAnswer(one.request_id, one.kind, one.place, one.masked, one.fingerprint)
+            for one in done.examples
+        ],
     )
 
 
@@ -529,7 +546,8 @@ OPERATIONS: tuple[Operation, ...] = (
             commands=("guardrails replay <guardrail_id> --days=days",)),
     managed("POST", f"{RULE}/exceptions", add_exception, "Add an exception to a guardrail", tag=TAG, who=WRITE,
             scope="rules:write", request=NewGuardrailException, inside="guardrail", success=201,
-            audit="guardrail.update", commands=("guardrails except <guardrail_id> <value> --note=note",)),
+            audit="guardrail.update",
+            commands=("guardrails except <guardrail_id> <value?> --fingerprint=fingerprint --note=note",)),
     managed("DELETE", f"{RULE}/exceptions/<fingerprint>", remove_exception, "Remove an exception of a guardrail",
             tag=TAG, who=WRITE, scope="rules:write", inside="guardrail", audit="guardrail.update",
             commands=("guardrails unexcept <guardrail_id> <fingerprint>",)),

@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from gateway.surfaces.console import guardrail_pages
+
 EMAIL, PASSWORD = "owner@localhost", "correct horse battery"
 OWN = {"Origin": "http://localhost"}
 FIELD = re.compile(r'name="(\w+)" value="([^"]*)"')
@@ -134,3 +136,54 @@ def test_page_adds_a_guardrail_with_a_checker_and_says_why_it_failed(browser) ->
     rule = re.findall(r'name="rule" value="([^"]+)"', added.text)[-1]
     assert "People could not be checked:" in press("check", text="Anna Meyer", place="prompt").text
     press("remove", rule=rule)
+
+
+def test_false_positive_becomes_an_exception_with_one_click(browser) -> None:
+    page = browser.get(PATH)
+    hidden = {name: value for name, value in FIELD.findall(page.text) if name in ("csrf", "organization")}
+
+    def press(action: str, **more: str):
+        return browser.post(PATH, data={**hidden, "action": action, **more}, headers=OWN)
+
+    added = press(
+        "add", name="Cards", action_of_rule="block", detectors="payment_card", in_prompt="on", switched_off="on"
+    )
+    assert "It is off: replay it" in added.text and "inactive" in added.text
+    rule = re.findall(r'name="rule" value="([^"]+)"', added.text)[-1]
+    replayed = press("replay", rule=rule)
+    assert "0 of 0 retained requests" in replayed.text
+    tested = press("check", text="Pay with 4111 1111 1111 1111", place="prompt")
+    assert "Found in the text" in tested.text
+    offered = dict(re.findall(r'name="(rule|fingerprint)" value="([^"]+)"', tested.text)[:2])
+    assert offered["rule"] == rule
+    excepted = press("except", **offered)
+    assert "is an exception now" in excepted.text and "1 exceptions" in excepted.text
+    assert "No guardrail finds anything" in press("check", text="Pay with 4111 1111 1111 1111").text
+    press("remove", rule=rule)
+
+
+def test_exception_is_a_value_or_its_fingerprint(shared_tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    path = f"/orgs/{owner.organization_id}/guardrails"
+    made = shared_tenants.ok("POST", path, owner, {"name": "x", "action": "log", "detectors": ["email"]})["guardrail"]
+    exceptions = f"{path}/{made['id']}/exceptions"
+    for body in ({}, {"value": "x", "fingerprint": "0" * 32}, {"fingerprint": "g" * 32}, {"fingerprint": "0"}):
+        assert shared_tenants.call("POST", exceptions, owner, body)[0] == 400, body
+    added = shared_tenants.ok("POST", exceptions, owner, {"fingerprint": "0" * 32})["guardrail"]
+    assert [one["fingerprint"] for one in added["exceptions"]] == ["0" * 32]
+    shared_tenants.ok("DELETE", f"{path}/{made['id']}", owner)
+
+
+def test_page_says_when_there_are_more_findings_than_it_shows(browser, monkeypatch) -> None:
+    counted = {"complete": False, "findings": [
+        {"date": "2026-11-30T00:00:00Z", "guardrailId": "guard_1", "kind": "email", "place": "prompt", "action": "mask",
+         "requests": 1, "values": 2}]}  # fmt: skip
+
+    class Counted:
+        def run(self, *given, **more):
+            return counted
+
+    monkeypatch.setattr(guardrail_pages, "FINDINGS", Counted())
+    assert "There are more findings than are shown" in browser.get(PATH).text
+    counted["complete"] = True
+    assert "There are more findings" not in browser.get(PATH).text
