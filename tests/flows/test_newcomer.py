@@ -319,6 +319,7 @@ def test_every_command_of_the_clients_help_runs(newcomer: Newcomer, tmp_path: Pa
     newcomer.shell("./llmgateway auth login --email owner@localhost", typed=PASSWORD)
     project = json.loads(newcomer.shell("./llmgateway projects list --json"))
     names = {"project": project[0]["id"], "organization": project[0]["organizationId"], "folder": str(tmp_path)}
+    (tmp_path / "route.json").write_text('{"otherwise": "gpt-4o-mini"}')
     added = newcomer.shell(f"./manage members add {names['organization']} dev@acme.example --json")
     newcomer.shell(f"./manage teams create {names['organization']} Research")
     names["member"] = json.loads(added)["id"]

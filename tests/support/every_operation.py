@@ -544,7 +544,7 @@ DOORS = (
     Step("GET", f"{ORGANIZATION}/routes"),
     Step("GET", f"{ORGANIZATION}/routes/house", of=ROUTE_PATH),
     Step("POST", f"{ORGANIZATION}/routes/check", {"document": ROUTE_DOCUMENT}),
-    Step("POST", f"{ORGANIZATION}/routes/house/publish", {}, of=f"{ROUTE_PATH}/publish"),
+    Step("POST", f"{ORGANIZATION}/routes/house/publish", {"version": None}, of=f"{ROUTE_PATH}/publish"),
     Step("GET", f"{ORGANIZATION}/routes/house/versions", of=f"{ROUTE_PATH}/versions"),
     Step("GET", f"{ORGANIZATION}/routes/savings"),
     Step("POST", f"{ORGANIZATION}/routes/simulation", {"document": ROUTE_DOCUMENT, "days": 7}),

@@ -227,6 +227,15 @@ CLIENT = """
     budget list
     budget delete everything
     budget
+    routes check {folder}/route.json
+    routes simulate {folder}/route.json
+    routes set house {folder}/route.json
+    routes publish house
+    routes list
+    routes show house
+    routes versions house
+    routes savings
+    routes delete house
     members roles
     members list
     members invite anna@acme.example --role viewer

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from marshmallow import fields
+from marshmallow import fields, validate
 from msgspec import to_builtins
 
 from gateway.accounts import route_changes
@@ -47,6 +47,7 @@ REQUESTED = "Only requests of these model names, as callers wrote them; none: al
 SIMULATED_DAYS = 7
 ABOUT_DAYS = f"Of how many days; default: {SIMULATED_DAYS}."
 MAX_REQUESTED = 100
+MAX_VERSION = 1_000_000_000
 PER_MINUTE = 20  # dry runs of an organization
 VERSION = "An earlier version to publish again; none: the draft."
 
@@ -78,7 +79,13 @@ class RouteSimulationBody(StrictBody):
 
 
 class PublishBody(StrictBody):
-    version = WholeNumber(1, 1_000_000_000, allow_none=True, load_default=None, about=VERSION)
+    version = fields.Integer(
+        strict=True,
+        validate=validate.Range(1, MAX_VERSION),
+        allow_none=True,
+        load_default=None,
+        metadata=describe_field(VERSION, examples=[None]),
+    )
 
 
 class SavingsQuery(Body):

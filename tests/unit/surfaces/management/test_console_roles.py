@@ -28,7 +28,7 @@ UNLINKED = frozenset(("/console/models/compare", "/console/welcome", "/console/s
 # Actions that end what the walk needs: the session or the account.
 ENDING = frozenset(("everywhere", "end", "sign-out", "leave", "change", "begin", "confirm", "remove-factor"))
 # Forms that need more than a plausible text in each field: a passkey, another type of rule, a provider that answers,
-# the subjects of a limit, what a guardrail looks for, a tag with its value, a date.
+# the subjects of a limit, what a guardrail looks for, the document of a route, a tag with its value, a date.
 DEMANDING = frozenset(
     (
         ("/console/account", ""),
@@ -41,6 +41,9 @@ DEMANDING = frozenset(
         ("/console/guardrails", "add"),
         ("/console/keys/<key_id>", "tags"),
         ("/console/providers/keys", "test"),
+        ("/console/routes", "check"),
+        ("/console/routes", "run"),
+        ("/console/routes", "save"),
         ("/console/start", "connect"),
     )
 )
