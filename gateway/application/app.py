@@ -22,7 +22,7 @@ from gateway.surfaces.web import http_responses as http_responses_module
 from gateway.surfaces.web.http import Inbound, Outbound, Surface
 from gateway.surfaces.web.operation_guard import guard_among
 from gateway.surfaces.web.origins import Browsers, Hosts, make_proxies
-from gateway.surfaces.web.path_spelling import Addresses
+from gateway.surfaces.web.request_targets import Addresses
 from gateway.telemetry.gauges import JobHealth
 from gateway.worker import extensions
 from gateway.worker.recurring_jobs import Background, make_background

@@ -13,7 +13,7 @@ from gateway.surfaces.blueprints import compile_rules, mount, respond
 from gateway.surfaces.web import http_responses as http_responses_module
 from gateway.surfaces.web.http import Outbound, Surface
 from gateway.surfaces.web.origins import Browsers, Hosts
-from gateway.surfaces.web.path_spelling import Addresses
+from gateway.surfaces.web.request_targets import Addresses
 from gateway.surfaces.web.wsgi import REQUEST_ID
 from gateway.worker.services import Services
 

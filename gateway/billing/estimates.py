@@ -11,8 +11,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from gateway.billing import unit_estimates
-from gateway.billing.context import Terms
-from gateway.billing.outcome import GUARDRAIL_BLOCKED, SUPERSEDED, Attempt
+from gateway.billing.context import GUARDRAIL_BLOCKED, SUPERSEDED, Attempt, Terms
 from gateway.billing.unit_estimates import BYTES_PER_TOKEN, image_tokens, units_at
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import Charge

@@ -8,7 +8,7 @@ Failed attempts are recorded at once and cost nothing; the accepted attempt is r
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-from gateway.billing.outcome import Attempt
+from gateway.billing.context import Attempt
 from gateway.billing.usage_rows import BASIS, extra_of
 from gateway.catalogue.prices import Charge, capped, cost_of, discounted
 from gateway.errors import GatewayError

@@ -15,8 +15,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gateway.billing.context import RequestContext
-from gateway.billing.outcome import Attempt
+from gateway.billing.context import Attempt, RequestContext
 from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.prices import dearest_input, highest_rates, multiplier, reachable_rates

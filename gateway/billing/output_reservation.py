@@ -6,9 +6,8 @@ from contextlib import suppress
 from msgspec import Struct, structs
 
 from gateway.billing.calls import BilledCall
-from gateway.billing.context import Terms
+from gateway.billing.context import Attempt, Terms
 from gateway.billing.estimates import CANCELLED, CLIENT_DISCONNECT, believed, completed, usage_of, usage_so_far, within
-from gateway.billing.outcome import Attempt
 from gateway.billing.retained_payload import FEE_NUSD, RetainedPayload
 from gateway.billing.settlement_services import SettlementServices
 from gateway.billing.usage_rows import intent_of

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from gateway.billing.calls import BilledCall, discount_of, reserve_call
-from gateway.billing.context import Terms
+from gateway.billing.context import Attempt, Terms
 from gateway.billing.job_reservation import AcceptedCall, JobReservation
 from gateway.billing.likely_prompts import LARGE_BYTES
-from gateway.billing.outcome import Attempt
 from gateway.billing.output_reservation import OutputReservation, bill, bill_within
 from gateway.billing.retained_payload import HeldEntry, PayloadCapture, fee_of, refusal, retain
 from gateway.billing.session_budgets import with_sessions

@@ -7,8 +7,7 @@ import orjson
 
 from gateway.billing import unit_estimates
 from gateway.billing.calls import BilledCall
-from gateway.billing.context import RequestContext, Terms
-from gateway.billing.outcome import Attempt, upstream_text
+from gateway.billing.context import Attempt, RequestContext, Terms, upstream_text
 from gateway.callers.access import logs_text
 from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.catalogue.entries import uses_at

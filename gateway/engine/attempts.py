@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from msgspec import Struct
 
-from gateway.billing.outcome import Attempt, Outcome
+from gateway.billing.context import Attempt, Outcome
 from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.errors import (
     ATTEMPTS,

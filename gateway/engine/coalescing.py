@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from gateway.billing.admission import Settlements
-from gateway.billing.outcome import Outcome
+from gateway.billing.context import Outcome
 from gateway.clock import Clock
 from gateway.engine.answer_serialization import read_batch, write_batch, write_result
 from gateway.engine.cache import AnswerOrigin, CachedAnswer, ResponseCache

@@ -8,9 +8,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.billing.admission import Admission, Settlements
-from gateway.billing.context import RequestContext
+from gateway.billing.context import Outcome, RequestContext
 from gateway.billing.likely_prompts import LARGE_BYTES
-from gateway.billing.outcome import Outcome
 from gateway.billing.provider_objects import without_own_objects
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
@@ -22,7 +21,6 @@ from gateway.engine.free_answers import SharedRequest
 from gateway.engine.guarding import KNOWN, NO_RULES, Guarding
 from gateway.engine.limit_actions import apply_actions
 from gateway.engine.planning import Planner, RoutePlan, with_choice
-from gateway.engine.reading_on import ReadingOn
 from gateway.engine.routing_decisions import Decisions
 from gateway.engine.run import Run, RunSettings
 from gateway.errors import OutOfCredits, SpendingLimitReached
@@ -30,6 +28,7 @@ from gateway.neutral.events import Batch
 from gateway.neutral.request import Request
 from gateway.providers.upstream import Upstreams
 from gateway.runtime.allowances import Allowances
+from gateway.runtime.disconnects import ReadingOn
 
 R = TypeVar("R", bound=Request)
 # Checks of callers who cannot pay that pass, because the cache may have the answer: of each organization, and of all of

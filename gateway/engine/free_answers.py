@@ -5,8 +5,7 @@ from collections.abc import Generator
 from msgspec import Struct
 
 from gateway.billing.admission import Settlements
-from gateway.billing.context import RequestContext, terms_of
-from gateway.billing.outcome import GUARDRAIL_BLOCKED, Attempt, Outcome
+from gateway.billing.context import GUARDRAIL_BLOCKED, Attempt, Outcome, RequestContext, terms_of
 from gateway.billing.usage_rows import mode_of, record_of
 from gateway.catalogue.prices import FREE
 from gateway.clock import Clock

@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import Struct, field, structs
 
+from gateway.billing.context import SUPERSEDED, Attempt
 from gateway.billing.estimates import CLIENT_DISCONNECT
-from gateway.billing.outcome import SUPERSEDED, Attempt
 from gateway.billing.settlement import Settlement
 from gateway.engine.planning import HEDGING
 from gateway.engine.run import CALLER_DISCONNECTED, SUSPECT_SHARE, Run

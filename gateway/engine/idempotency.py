@@ -8,19 +8,23 @@ import hmac
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
 
 from gateway.billing.admission import Settlements
+from gateway.callers import access as access_module
 from gateway.callers.access import keeps_nothing
 from gateway.callers.authentication import Caller
 from gateway.callers.vault import Vault, is_sealed
+from gateway.catalogue.catalogue import CurrentCatalogue
+from gateway.catalogue.entries import Mapping, Provider
 from gateway.clock import Clock
 from gateway.control.version import Control
 from gateway.errors import GatewayError, IdempotencyInFlight, IdempotencyKeyReused, Interrupted, InvalidRequest
+from gateway.metering.models import SETTLEMENT
 from gateway.metering.payload_table import pack, unpack
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.disconnects import current
@@ -29,6 +33,57 @@ from gateway.store.database import Database
 from gateway.store.documents import DocumentRows, Documents
 from gateway.store.journal import Journal, Row
 from gateway.transport.answer_room import KeptBytes
+
+# Checks whether a stored answer may be returned to this caller, by the rules in force now.
+
+FRAMES_PER_TURN = 500
+SERVED = f"SELECT provider, served FROM usage WHERE request IN ({{marks}}) AND kind = {SETTLEMENT} AND error IS NULL"
+
+
+class Replays:
+    """Checks the providers of an answer from the usage rows of its request; deleted rows forbid nothing."""
+
+    def __init__(self, database: Database, catalogue: CurrentCatalogue, clock: Clock) -> None:
+        self._database = database
+        self._catalogue = catalogue
+        self._clock = clock
+
+    def check(self, caller: Caller, ip: str, request_ids: Sequence[str]) -> None:
+        """Forbidden when a rule or policy excludes the caller's address, or the provider or model of one of the
+        requests (32 hex digits each). Unavailable when the store cannot be reached."""
+        access_module.check_address(caller.rules, ip)
+        refuse = access_module.predicate(caller.rules, self._clock.now_us())
+        if refuse is None:
+            return
+        for provider_id, model_id in self._served(request_ids):
+            mapping, provider = self._find(provider_id, model_id)
+            reason = refuse(mapping, provider)
+            if reason:
+                raise access_module.forbid(reason)
+
+    def _served(self, request_ids: Sequence[str]) -> set[tuple[str, str]]:
+        keys = [bytes.fromhex(ident) for ident in request_ids]
+        served: set[tuple[str, str]] = set()
+        for start in range(0, len(keys), FRAMES_PER_TURN):
+            part = keys[start : start + FRAMES_PER_TURN]
+            marks = ", ".join("?" * len(part))
+            rows = self._database.query_rows(SERVED.format(marks=marks), part)
+            served |= {(provider, model) for provider, model in rows}
+        return served
+
+    def _find(self, provider_id: str, model_id: str) -> tuple[Mapping, Provider]:
+        """Return the catalogue's current mapping and provider. Removed and custom ones are represented by their
+        names."""
+        catalogue = self._catalogue.current()
+        model = catalogue.find(model_id)
+        mappings = model.mappings if model is not None else ()
+        mapping = next((mapping for mapping in mappings if mapping.provider == provider_id), None)
+        provider = catalogue.provider(provider_id)
+        return (
+            mapping or Mapping(provider_id, model_id, model_id),
+            provider or Provider(provider_id, provider_id, "openai"),
+        )
+
 
 # A buffer between the greenlet that produces a stream's bytes and a caller who may be slow or disconnect.
 

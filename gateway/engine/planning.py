@@ -10,8 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.billing.bounds import Bounds
-from gateway.billing.context import RequestContext
-from gateway.billing.outcome import Attempt, error_type
+from gateway.billing.context import Attempt, RequestContext, error_type
 from gateway.callers.access import check_address, predicate
 from gateway.callers.authentication import Caller
 from gateway.callers.credential_sources import OWN_SOURCE

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from msgspec import Struct, structs
 
 from gateway.billing.bounds import compute_bound
-from gateway.billing.context import RequestContext
+from gateway.billing.context import GUARDRAIL_BLOCKED, Attempt, Outcome, RequestContext
 from gateway.billing.estimates import CANCELLED, CLIENT_DISCONNECT, learn_speed, may_reason
-from gateway.billing.outcome import GUARDRAIL_BLOCKED, Attempt, Outcome
 from gateway.billing.settlement import Settlement
 from gateway.catalogue.entries import Mapping
 from gateway.clock import Clock
@@ -16,7 +15,6 @@ from gateway.configuration.settings import Timeouts
 from gateway.engine.attempts import Walk, final_error
 from gateway.engine.key_bounds import SkippedKey, leave_out
 from gateway.engine.planning import Planner, RoutePlan
-from gateway.engine.reading_on import ReadingOn
 from gateway.engine.routing_decisions import Decisions
 from gateway.errors import (
     BudgetInUse,
@@ -37,7 +35,7 @@ from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
 from gateway.providers.upstream_calls import CallListener
 from gateway.routing.cache_lifetimes import CacheTurn
-from gateway.runtime.disconnects import CallerGone
+from gateway.runtime.disconnects import CallerGone, ReadingOn
 from gateway.runtime.threads import release_held
 
 # Answers without content that are no failure.

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import structs
 
-from gateway.billing.outcome import Attempt
+from gateway.billing.context import Attempt
 from gateway.engine.hedging import Race, RacingAttempt, begin_hedge, may_hedge, should_hedge
 from gateway.engine.run import Run, meant_end
 from gateway.engine.split_calls import CONCURRENT_CALLS, estimated_part

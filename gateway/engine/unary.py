@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from gateway.billing.outcome import Attempt
+from gateway.billing.context import Attempt
 from gateway.engine import split_calls
 from gateway.engine.hedging import TICK_S, Race, RacingAttempt, begin_hedge, may_hedge, should_hedge
 from gateway.engine.run import Run, meant_end

@@ -7,8 +7,7 @@ from gateway.ids import new_hex
 from gateway.server.request_heads import Handler, RequestHead
 from gateway.surfaces.web.http import Inbound, Outbound
 from gateway.surfaces.web.origins import Browsers, Hosts, Proxies, takes_keys
-from gateway.surfaces.web.path_spelling import PATH_MODEL, Addresses, use_path_model
-from gateway.surfaces.web.query_keys import hide_credentials
+from gateway.surfaces.web.request_targets import PATH_MODEL, Addresses, hide_credentials, use_path_model
 from gateway.surfaces.web.wsgi import (
     FREE_BODY,
     MAX_BODY,

@@ -12,8 +12,7 @@ from gateway.surfaces.web import wsgi as wsgi_module
 from gateway.surfaces.web.http import LABEL_LENGTH, ErrorFormat, Outbound
 from gateway.surfaces.web.http_responses import error_reply
 from gateway.surfaces.web.origins import Browsers, Hosts, make_proxies, refuse_host
-from gateway.surfaces.web.path_spelling import PATH_MODEL, Addresses
-from gateway.surfaces.web.query_keys import hide_credentials
+from gateway.surfaces.web.request_targets import PATH_MODEL, Addresses, hide_credentials
 from gateway.surfaces.web.wsgi import read_headers
 from gateway.telemetry.request_observers import RequestObservers
 

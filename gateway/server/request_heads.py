@@ -8,8 +8,8 @@ from gateway.runtime.large_files import FileReader, StoredFile
 from gateway.server.connection import CallerConnection
 from gateway.server.http1 import CHUNKED, MAX_DIGITS, read_head
 from gateway.surfaces.web.http import Inbound, Outbound, Sender
-from gateway.surfaces.web.query_keys import hide_credentials
 from gateway.surfaces.web.request_decompression import is_coded
+from gateway.surfaces.web.request_targets import hide_credentials
 from gateway.surfaces.web.wsgi import UPLOAD, is_form, read_headers
 
 Handler = Callable[[Inbound], Outbound]

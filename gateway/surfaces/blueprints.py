@@ -18,7 +18,7 @@ from gateway.surfaces.web import http_responses as http_responses_module
 from gateway.surfaces.web.http import Inbound, Operation, Outbound, Surface
 from gateway.surfaces.web.operation_guard import guard_among, name_of
 from gateway.surfaces.web.origins import Proxies, make_proxies
-from gateway.surfaces.web.path_spelling import PATH_MODEL, set_model
+from gateway.surfaces.web.request_targets import PATH_MODEL, set_model
 from gateway.surfaces.web.wsgi import REQUEST_ID, read_base_url, read_headers, read_inbound
 from gateway.telemetry.request_observers import ClosingBody
 from gateway.worker.services import Services

@@ -10,7 +10,7 @@ from gateway.surfaces.oauth import routes as oauth
 from gateway.surfaces.scim import routes as scim
 from gateway.surfaces.web import http_responses as http_responses_module
 from gateway.surfaces.web.http import ErrorFormat, Operation, Surface
-from gateway.surfaces.web.path_spelling import Addresses
+from gateway.surfaces.web.request_targets import Addresses
 
 NAMED_METHOD = "<path:model>:"  # in paths of methods of a resource, such as "/v1beta/models/<path:model>:countTokens"
 

@@ -4,8 +4,7 @@ import re
 
 from msgspec import Struct
 
-from gateway.billing.context import RequestContext
-from gateway.billing.outcome import Attempt
+from gateway.billing.context import Attempt, RequestContext
 from gateway.callers.authentication import Caller
 from gateway.errors import GatewayError
 

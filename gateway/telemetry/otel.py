@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway import __version__
-from gateway.billing.outcome import Attempt, error_type
+from gateway.billing.context import Attempt, error_type
 from gateway.clock import Clock
 from gateway.configuration.file import SettingsError
 from gateway.configuration.settings import CONFIG, Otel

@@ -11,8 +11,7 @@ from typing import Any, Literal, TypeVar
 import orjson
 from msgspec import Struct, json
 
-from gateway.billing.context import RequestContext
-from gateway.billing.outcome import Attempt, Outcome, error_type, upstream_text
+from gateway.billing.context import Attempt, Outcome, RequestContext, error_type, upstream_text
 from gateway.billing.usage_rows import UPSTREAM_ERROR
 from gateway.callers.access import logs_text
 from gateway.callers.authentication import Caller

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from gateway.billing.context import RequestContext
+from gateway.billing.context import Outcome, RequestContext
 from gateway.billing.job_reservation import AcceptedCall, PendingJob
-from gateway.billing.outcome import Outcome
 from gateway.callers.access import keeps_nothing
 from gateway.catalogue.prices import cost_of, prices_at, reduced
 from gateway.catalogue.video_shapes import VideoShape, fit, max_usage

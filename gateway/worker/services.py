@@ -38,11 +38,9 @@ from gateway.engine.custom_models import CustomCatalogue, CustomModels
 from gateway.engine.executor import Executor
 from gateway.engine.gossip import Gossip
 from gateway.engine.guarding import Guarding
-from gateway.engine.idempotency import Idempotency
+from gateway.engine.idempotency import Idempotency, Replays
 from gateway.engine.planning import Planner
-from gateway.engine.reading_on import ReadingOn
 from gateway.engine.realtime.engine import RealtimeEngine
-from gateway.engine.replays import Replays
 from gateway.engine.retention import Retention
 from gateway.engine.routing_decisions import Decisions
 from gateway.engine.stored_responses import StoredResponses
@@ -69,6 +67,7 @@ from gateway.reports.usage_reports import Reports
 from gateway.routes.route_book import RouteBook
 from gateway.routing.provider_health import Health
 from gateway.runtime.byte_budget import ByteBudget
+from gateway.runtime.disconnects import ReadingOn
 from gateway.runtime.fair_threads import FairSlots
 from gateway.runtime.state_changes import StateLog
 from gateway.runtime.threads import Threads

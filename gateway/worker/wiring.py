@@ -52,13 +52,11 @@ from gateway.engine.gossip import (
     RedisPins,
 )
 from gateway.engine.guarding import Guarding
-from gateway.engine.idempotency import Idempotency
+from gateway.engine.idempotency import Idempotency, Replays
 from gateway.engine.key_bounds import KeyBounds
 from gateway.engine.model_routes import SESSION_MODEL_S, ModelRoutes
 from gateway.engine.planning import Planner
-from gateway.engine.reading_on import ReadingOn
 from gateway.engine.realtime.engine import RealtimeEngine
-from gateway.engine.replays import Replays
 from gateway.engine.retention import Retention
 from gateway.engine.routing_decisions import Decisions
 from gateway.engine.stored_responses import StoredResponses
@@ -92,6 +90,7 @@ from gateway.routing.cache_lifetimes import CacheLifetimes
 from gateway.routing.plan import Router
 from gateway.routing.provider_health import Health
 from gateway.routing.sticky import Sticky
+from gateway.runtime.disconnects import ReadingOn
 from gateway.runtime.state_changes import StateLog
 from gateway.sso.discovery import make_client_parts
 from gateway.store.conversation_turns import Turns

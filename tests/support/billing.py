@@ -11,8 +11,7 @@ import pytest
 from gateway import ids
 from gateway.accounts.discounts import Discounts
 from gateway.billing.admission import Admission, Settlements
-from gateway.billing.context import RequestContext
-from gateway.billing.outcome import Attempt
+from gateway.billing.context import Attempt, RequestContext
 from gateway.billing.provider_objects import ProviderObjects
 from gateway.billing.recovery import Recovery
 from gateway.callers.authentication import Caller

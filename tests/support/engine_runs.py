@@ -5,20 +5,19 @@ from types import SimpleNamespace
 from typing import Any
 
 from gateway import ids
-from gateway.billing.context import RequestContext
-from gateway.billing.outcome import Attempt, Outcome
+from gateway.billing.context import Attempt, Outcome, RequestContext
 from gateway.callers.authentication import Caller
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.clock import Clock
 from gateway.configuration.settings import Timeouts
 from gateway.engine.attempts import Walk
-from gateway.engine.reading_on import ReadingOn
 from gateway.engine.run import Run, RunSettings
 from gateway.errors import GatewayError
 from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
 from gateway.neutral.events import Batch
 from gateway.neutral.request import Request, Requirements
 from gateway.providers.protocol import Credential, Target
+from gateway.runtime.disconnects import ReadingOn
 
 DEADLINE_S = 60.0
 TIMEOUTS = Timeouts(30.0, 60.0, 60.0, 5.0, 20.0, 1.0, first_byte_s=3.0, first_byte_reasoning_s=30.0)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gateway.billing.outcome import Attempt
+from gateway.billing.context import Attempt
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.field_checks import read_prices
 from gateway.engine.streaming import observe

@@ -44,7 +44,7 @@ from gateway.runtime.process import end_with  # noqa: E402
 from gateway.server import boot, launch  # noqa: E402
 from gateway.surfaces import surface_table  # noqa: E402
 from gateway.surfaces.blueprints import compile_rules  # noqa: E402
-from gateway.surfaces.web.path_spelling import Addresses  # noqa: E402
+from gateway.surfaces.web.request_targets import Addresses  # noqa: E402
 from gateway.worker import accepted_configuration  # noqa: E402
 
 MAX_LENGTH = 1 << 20  # bytes of a message

@@ -6,8 +6,7 @@ from msgspec import Struct, structs
 
 from gateway.billing.admission import Admission, Settlements
 from gateway.billing.bounds import Bounds
-from gateway.billing.context import HeaderOptions, RequestContext
-from gateway.billing.outcome import Attempt, Outcome
+from gateway.billing.context import Attempt, HeaderOptions, Outcome, RequestContext
 from gateway.billing.output_reservation import RECORDED, TYPICAL_BYTES_PER_TOKEN
 from gateway.billing.settlement import Settlement
 from gateway.callers.authentication import Caller

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.json import Decoder
 
-from gateway.billing.outcome import Outcome
+from gateway.billing.context import Outcome
 from gateway.billing.unit_estimates import estimate
 from gateway.catalogue.prices import cost_of
 from gateway.engine.executor import StreamedAnswer

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final, Literal
 from typing import Protocol as Interface
 
-from gateway.billing.outcome import Attempt
+from gateway.billing.context import Attempt
 from gateway.clock import SECOND_US
 from gateway.dialects import responses_vocabulary as dialect
 from gateway.errors import GatewayError, UpstreamFailed

@@ -6,8 +6,7 @@ from typing import Protocol as Interface
 
 from msgspec import Meta
 
-from gateway.billing.context import Adapt, RequestContext
-from gateway.billing.outcome import Attempt, Outcome, RoutingAttempt
+from gateway.billing.context import Adapt, Attempt, Outcome, RequestContext, RoutingAttempt
 from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.catalogue.prices import Charge
 from gateway.clock import SECOND_US, Clock

@@ -1,6 +1,6 @@
 from support.billing import attempt_at, target
 
-from gateway.billing.outcome import trail_entry
+from gateway.billing.context import trail_entry
 from gateway.errors import UpstreamRateLimited
 
 

@@ -19,7 +19,7 @@ from support.billing import DOLLAR, admission_of, attempt_at, target
 from support.pdfs import packed
 
 from gateway.billing.bounds import Bounds
-from gateway.billing.outcome import Attempt
+from gateway.billing.context import Attempt
 from gateway.catalogue.entries import Prices, TokenRates
 from gateway.catalogue.prices import cost_of
 from gateway.engine.realtime.session_turns import ConversationLength

@@ -3,7 +3,7 @@
 import pytest
 from support.billing import attempt_at, request_of, target
 
-from gateway.billing.outcome import Outcome
+from gateway.billing.context import Outcome
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.engine.attempts import TOO_LONG, Walk, _final_error
 from gateway.errors import (

@@ -3,7 +3,7 @@ import gc
 import gevent
 import pytest
 
-from gateway.billing.outcome import Outcome
+from gateway.billing.context import Outcome
 from gateway.engine.cache import CachedAnswer
 from gateway.engine.coalescing import MAX_FRAMES_AHEAD, SharedCall, fill
 from gateway.errors import StreamTruncated, UpstreamFailed, UpstreamTimeout

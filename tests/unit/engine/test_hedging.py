@@ -2,7 +2,7 @@ import gevent
 import pytest
 from support.engine_runs import Providers, make_run, target_at
 
-from gateway.billing.outcome import Attempt
+from gateway.billing.context import Attempt
 from gateway.engine.hedging import RacingAttempt, begin_hedge
 from gateway.engine.streaming import _race
 from gateway.neutral.events import Heartbeat, TextDelta

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.billing.outcome import Outcome
+from gateway.billing.context import Outcome
 from gateway.clock import Clock
 from gateway.engine.chat_engine import HEARTBEAT_INTERVAL_S, heal_result, heal_stream
 from gateway.errors import StreamTruncated

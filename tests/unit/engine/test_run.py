@@ -5,7 +5,6 @@ from msgspec.structs import replace
 from support.engine_runs import DEADLINE_S, TIMEOUTS, Providers, make_run, target_at
 
 from gateway.engine import run as run_module
-from gateway.engine.reading_on import ReadingOn
 from gateway.engine.run import NEARLY_DONE_S
 from gateway.errors import (
     GatewayError,
@@ -18,6 +17,7 @@ from gateway.neutral.embeddings import EmbeddingsInput, EmbeddingsRequest
 from gateway.neutral.request import Requirements
 from gateway.neutral.usage import Usage
 from gateway.routing.provider_health import SILENCE_FORGOTTEN_S, Health
+from gateway.runtime.disconnects import ReadingOn
 
 NORTH, SOUTH, EAST = target_at("north"), target_at("south"), target_at("east")
 FAILED = UpstreamFailed("It failed.", upstream_status=500)

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.configuration.settings import SettingsError
 from gateway.surfaces import model_surfaces, surface_table
-from gateway.surfaces.web.path_spelling import VARIABLE, Addresses
+from gateway.surfaces.web.request_targets import VARIABLE, Addresses
 
 
 def test_an_extension_may_only_add_surfaces():

@@ -4,7 +4,7 @@ import orjson
 import pytest
 
 from gateway.surfaces.openai.chat_schema import decode
-from gateway.surfaces.web.path_spelling import set_model
+from gateway.surfaces.web.request_targets import set_model
 
 TALK = [{"role": "user", "content": "Hi {}"}]
 

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.billing.context import RequestContext
-from gateway.billing.outcome import Attempt, Outcome
+from gateway.billing.context import Attempt, Outcome, RequestContext
 from gateway.callers.authentication import Caller
 from gateway.callers.compliance import CompliancePolicy
 from gateway.catalogue.entries import Mapping

@@ -295,7 +295,7 @@ ENDING = {
     "application/starting.py",
     "engine/streaming.py",
     "jobs/response_jobs.py",  # until its response ends
-    "engine/reading_on.py",
+    "runtime/disconnects.py",
     "engine/idempotency.py",
     "engine/payload_collection.py",
     "engine/unary.py",

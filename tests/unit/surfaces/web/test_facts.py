@@ -2,8 +2,7 @@
 
 import pytest
 
-from gateway.billing.context import RequestContext
-from gateway.billing.outcome import Attempt, Outcome
+from gateway.billing.context import Attempt, Outcome, RequestContext
 from gateway.callers.authentication import Caller
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.catalogue.prices import Charge
