@@ -1,7 +1,7 @@
 """Organizations: making, listing, blocking, and their compliance policy."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -31,16 +31,24 @@ class OrganizationInfo(Struct, frozen=True):
     leads_add_members: bool = False
 
 
-def create_organization(database: Database, control: Control, name: str, *, actor: str) -> OrganizationInfo:
-    """Make an organization without members. InvalidRequest (name)."""
+def create_organization(
+    database: Database,
+    control: Control,
+    name: str,
+    *,
+    actor: str,
+    furnish: Callable[[str, int], None] = lambda organization_id, now: None,
+) -> OrganizationInfo:
+    """Make an organization without members; `furnish` adds to it within the transaction. InvalidRequest (name)."""
     name = read_name(name)
     organization_id = ids.new("org")
-    return commit(
-        database,
-        control,
-        lambda now: insert_organization(organization_id, name, actor=actor, now=now),
-        confirm=False,
-    )
+
+    def work(now: int) -> OrganizationInfo:
+        info = insert_organization(organization_id, name, actor=actor, now=now)
+        furnish(organization_id, now)
+        return info
+
+    return commit(database, control, work, confirm=False)
 
 
 def insert_organization(organization_id: str, name: str, *, actor: str, now: int) -> OrganizationInfo:

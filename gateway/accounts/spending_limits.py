@@ -182,6 +182,14 @@ class SpendingLimits:
         commit(self._database, self._control, work)
         return self.find(organization_id, name)
 
+    def insert_new(self, organization_id: str, name: str, draft: LimitDraft, now: int, *, actor: str) -> LimitRule:
+        """Set the first limit of this name; inside a transaction. InvalidRequest."""
+        rule = LimitRule(ids.new("lim"), name, check_subjects(organization_id, draft.subjects), *checked(draft)[1:])
+        self._insert(organization_id, rule, now)
+        detail = {"limit": name, **describe(rule)}
+        audit.append("limit.set", name, actor=actor, at_us=now, organization_id=organization_id, detail=detail)
+        return rule
+
     def delete(self, organization_id: str, name: str, *, actor: str) -> None:
         """Remove a limit; requests that come in afterwards do not count in it. NotFound."""
 

@@ -27,6 +27,7 @@ from gateway.accounts.teams import TeamInfo, write_team_member
 from gateway.accounts.workload_identities import WorkloadIdentities, WorkloadIdentityDraft, WorkloadIdentityInfo
 from gateway.admin import agent_sign_in
 from gateway.admin.account_mails import AccountMails
+from gateway.admin.default_limits import insert_default_limits
 from gateway.admin.funding import Funding, LimitEdit, Posting
 from gateway.admin.group_grants import GroupGrants, read_limits
 from gateway.admin.key_setters import hold_key, hold_new_expiry
@@ -325,6 +326,7 @@ class Management:
             members.insert_member(
                 new_ids, organization_id, email, "owner", name="", password_hash="", actor=user_id, now=now
             )
+            insert_default_limits(self._database, self._control, organization_id, self._defaults.limits, now)
             return info
 
         return commit(self._database, self._control, work, confirm=False)

@@ -9,6 +9,7 @@ from gateway import ids, money
 from gateway.accounts import keys, members, organizations, projects
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.passwords import MAX_LENGTH, MIN_LENGTH, Passwords
+from gateway.admin.default_limits import insert_default_limits
 from gateway.callers import tokens as tokens_module
 from gateway.configuration.file import SettingsError
 from gateway.configuration.settings import Settings
@@ -53,6 +54,7 @@ class _Plan(Struct, frozen=True):
     organization_id: str
     project_id: str
     project: Mapping[str, Any]
+    limits: tuple[str, ...]
     member_ids: tuple[str, str]
     key_id: str
 
@@ -106,6 +108,7 @@ class Administration:
             organization_id=ids.new("org"),
             project_id=ids.new("proj"),
             project=projects.first_values(FIRST_NAME, settings.organizations),
+            limits=settings.organizations.limits,
             member_ids=(ids.new("member"), ids.new("user")),
             key_id=ids.new("key"),
         )
@@ -127,6 +130,7 @@ class Administration:
             actor=OPERATOR,
             now=now,
         )
+        insert_default_limits(self._database, self._control, organization_id, plan.limits, now)
         draft = keys.Draft(plan.project_id, member.id, "First key")
         token = plan.token or tokens_module.make("user")
         key = keys.insert(

@@ -228,6 +228,7 @@ class OrganizationDefaults:
     cache_ttl_s: Annotated[int, NumberRange(10, 31_536_000)] = 60
     retention: Literal["none", "retain"] = "none"
     retention_days: Annotated[int, NumberRange(1, 3650)] = 30
+    limits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

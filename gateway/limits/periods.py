@@ -128,3 +128,18 @@ def read_period(text: str) -> Period:
     if match is None:
         raise InvalidRequest(f"{text!r} is not a period: write it like 12h, 1d, 2w or 1mo.")
     return make_period(int(match[1]), LETTERS[match[2]])
+
+
+def join_period(text: str | None, zone: str | None) -> str:
+    """Return the period of a length, or of day, week or month with a time zone (UTC without one), as limits store it;
+    "" without a length. InvalidRequest."""
+    if text is None:
+        if zone is not None:
+            raise InvalidRequest("A time zone needs a period: day, week or month.", param="timezone")
+        return ""
+    if text in CALENDAR_UNITS:
+        find_zone(zone or "UTC")
+        return f"{text}@{zone or 'UTC'}"
+    if zone is not None:
+        raise InvalidRequest("A period with a time zone is day, week or month.", param="period")
+    return text

@@ -15,6 +15,7 @@ from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.rules import organization_of
 from gateway.accounts.second_factor import SecondFactors
 from gateway.accounts.teams import list_teams
+from gateway.admin.default_limits import insert_default_limits
 from gateway.callers import permissions
 from gateway.callers.models import OrganizationStatus, Scope
 from gateway.callers.permissions import Role
@@ -37,8 +38,10 @@ organizations = make_group("organizations", "Organizations and their compliance 
 def create(ctx: click.Context, name: str) -> None:
     """Create an organization; add its owner with `members add`."""
     installation = ctx.with_resource(opened())
+    stores = installation.database, installation.control
+    limits = installation.settings.organizations.limits
     organization = accounts_accounts.create_organization(
-        installation.database, installation.control, name, actor=OPERATOR
+        *stores, name, actor=OPERATOR, furnish=lambda ident, now: insert_default_limits(*stores, ident, limits, now)
     )
     print_result(organization.id, id=organization.id)
 

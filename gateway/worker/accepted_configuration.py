@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
+from gateway.admin.default_limits import find_limit_problems
 from gateway.catalogue import last_good, loader, provider_routes
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.environment_credentials import address_problem, identity_problem, variable_of
@@ -207,6 +208,9 @@ def _conflicting_choices(chosen: Settings, catalogue: Catalogue) -> list[str]:
         return ["[mail] host: e-mail needs [mail] sender, and [server] public_url for the links in it"]
     if mail.host and mail.username and mail.security == "none":
         return ["[mail] security: a password is not sent unencrypted; choose starttls or tls"]
+    if wrong := find_limit_problems(chosen.organizations.limits):
+        origin = describe_origin(chosen.origins, chosen.file, "organizations", "limits")
+        return [f"[organizations] limits: {problem}{origin}" for problem in wrong]
     if chosen.origins.get(("catalogue", "auto_models"), "default") == "default":
         return []  # the operator may have removed some of the default models from the catalogue
     origin = describe_origin(chosen.origins, chosen.file, "catalogue", "auto_models")

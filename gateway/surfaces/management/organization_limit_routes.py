@@ -15,7 +15,7 @@ from gateway.accounts.spending_limits import (
     SpendingLimits,
 )
 from gateway.admin.held_limits import LimitHolding, OrganizationLimitHold
-from gateway.errors import Forbidden, InvalidRequest
+from gateway.errors import Forbidden
 from gateway.limits.limit_rules import (
     CREDENTIAL,
     MAX_SUBJECTS,
@@ -31,7 +31,7 @@ from gateway.limits.limit_rules import (
 )
 from gateway.limits.limit_states import MemberState
 from gateway.limits.models import EXACT, LIKELY
-from gateway.limits.periods import find_zone, read_period
+from gateway.limits.periods import join_period, read_period
 from gateway.metering.session_ids import shorten
 from gateway.store.database import WHOLE, ListSlice
 from gateway.surfaces.management.access_groups import AccessGroup, Values, describe, in_organization, in_part
@@ -54,7 +54,6 @@ ACTIONS = (
     "What happens at shares of the amount: warn@80, refuse@100, or model@90= and the id of a model or route to use."
 )
 PERIOD = "Length of the period: 12h, 1d, 2w, 1mo, or day, week, month of a calendar with timezone; none: in total."
-CALENDAR = ("day", "week", "month")
 
 
 def _readable_by(read: Callable[[str], object]) -> Callable[[str], None]:
@@ -218,7 +217,7 @@ def read_draft(call: ManagedCall[str]) -> LimitDraft:
     return LimitDraft(
         subjects,
         given["amount"],
-        _read_period(given["period"], given["timezone"]),
+        join_period(given["period"], given["timezone"]),
         actions,
         given["reservation"],
         given["values"],
@@ -265,19 +264,6 @@ def _read_subject(text: str) -> Subject:
     if subject.kind == SESSION:
         return Subject(SESSION, shorten(subject.value), each=subject.each)
     return subject
-
-
-def _read_period(text: str | None, zone: str | None) -> str:
-    if text is None:
-        if zone is not None:
-            raise InvalidRequest("A time zone needs a period: day, week or month.", param="timezone")
-        return ""
-    if text in CALENDAR:
-        find_zone(zone or "UTC")
-        return f"{text}@{zone or 'UTC'}"
-    if zone is not None:
-        raise InvalidRequest("A period with a time zone is day, week or month.", param="period")
-    return text
 
 
 def is_of_teams(rule: LimitRule, teams: frozenset[str]) -> bool:
