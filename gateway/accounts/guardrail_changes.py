@@ -23,6 +23,7 @@ from gateway.store.database import WHOLE, Database, ListSlice
 SCOPES = ("organization", "project", "key")
 MAX_GUARDRAILS = 100  # in force: without those of archived projects and their keys
 MAX_STORED = 1000  # those of archived projects among them, which may be activated again
+MAX_PATTERNS = 200  # own regular expressions of all rules of an organization: each has memory of its own
 MAX_EXCEPTIONS = 500  # of one rule
 MAX_COUNTS = 5000  # rows of a report of findings
 
@@ -81,6 +82,7 @@ def add_guardrail(
         rows = GuardrailRow.select().where(GuardrailRow.organization == organization_id)
         check_quota(rows, MAX_STORED, "guardrails, those of archived projects among them")
         check_quota(rows.where(GuardrailRow.scope_id.not_in(_archived(organization_id))), MAX_GUARDRAILS, "guardrails")
+        _check_patterns(organization_id, new)
         GuardrailRow.insert(
             id=new.id,
             organization=organization_id,
@@ -118,6 +120,7 @@ def change_guardrail(
         before = _find(organization_id, guardrail_id)
         rule = structs.replace(before.rule, **_made(changes, before.rule))
         check_rule(rule)
+        _check_patterns(organization_id, rule)
         _write(rule, before.exceptions, now, before.active if active is None else active)
         after = _find(organization_id, guardrail_id)
         _audit("guardrail.update", after, actor, now)
@@ -252,6 +255,17 @@ def _write(rule: GuardrailRule, exceptions: tuple[GuardrailException, ...], now:
         checker_secret=rule.checker.sealed if rule.checker else "",
         updated_at=now,
     ).where(GuardrailRow.id == rule.id).execute()
+
+
+def _check_patterns(organization_id: str, rule: GuardrailRule) -> None:
+    """InvalidRequest if the organization would have too many own patterns."""
+    if not rule.patterns:
+        return
+    rows = GuardrailRow.select().where(GuardrailRow.organization == organization_id, GuardrailRow.id != rule.id)
+    count = len(rule.patterns) + sum(len(rule_of(row).patterns) for row in rows)
+    if count > MAX_PATTERNS:
+        text = f"An organization has at most {MAX_PATTERNS} own patterns in all of its guardrails; this makes {count}."
+        raise InvalidRequest(text, param="patterns", code="too_many")
 
 
 def _check_place(organization_id: str, scope: str, scope_id: str) -> None:

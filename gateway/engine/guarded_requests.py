@@ -250,7 +250,7 @@ def _edit_part(part: Part, texts: AnswerTexts) -> Part:
         edited: Part = edit_answer(part, texts)
         return edited
     arguments = texts.whole(part.arguments, not part.custom, texts.gets_values(part.name))
-    return structs.replace(part, arguments=arguments)
+    return structs.replace(part, name=texts.whole(part.name, restored=False), arguments=arguments)
 
 
 class GuardedStream:
@@ -261,7 +261,7 @@ class GuardedStream:
         self._texts = texts
         self._batches = batches
         self._open: dict[tuple[int, int], tuple[AnswerStream, Any]] = {}
-        self._last_block = -1
+        self._last_blocks = {0: -1}  # by choice
 
     def run(self) -> Generator[Batch, None, None]:
         """Yield the edited batches; a blocked value ends the answer with a refusal."""
@@ -307,9 +307,11 @@ class GuardedStream:
             self._take_whole(event, sent)
 
     def _take_delta(self, event: Any, sent: Batch) -> None:
-        self._last_block = max(self._last_block, event.block)
+        self._last_blocks[event.choice] = max(self._last_blocks.get(event.choice, -1), event.block)
         place = (event.choice, event.block)
         if place not in self._open:
+            if isinstance(event, ToolCallDelta) and event.name:
+                event = structs.replace(event, name=self._texts.whole(event.name, restored=False))
             self._flush_all(sent, event.choice)
             self._open[place] = (self._begin(event), event)
         text, _ = self._open[place]
@@ -358,7 +360,8 @@ class GuardedStream:
     def _refuse(self, error: ContentRefused) -> Batch:
         if not self._guard.is_chat:
             return [Failed(error, self._guard.usage())]
-        return [RefusalDelta(error.message, self._last_block + 1), Finished(BLOCK_FINISH, self._guard.usage())]
+        refusals = [RefusalDelta(error.message, block + 1, choice) for choice, block in self._last_blocks.items()]
+        return [*refusals, Finished(BLOCK_FINISH, self._guard.usage())]
 
 
 def _piece_of(first: Any, text: str) -> Event:

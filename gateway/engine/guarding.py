@@ -214,11 +214,12 @@ class Guarding:
             return TestedText([], text, False, [])
         chosen = self.rule_set(organization_id, rules)
         key = hmac.digest(self._secret, f"test\0{organization_id}".encode(), "sha256")
-        editor = RequestEditor(chosen, Masks(key), Findings())
+        masks = Masks(key)
+        editor = RequestEditor(chosen, masks, Findings())
 
         def search() -> TestedText:
             edited = editor.text(text, place)
-            found = [(match, chosen.fingerprint_of(match.value_in(text))) for match in chosen.find(text, place)]
+            found = [(match, chosen.fingerprint_of(match.value_in(text))) for match in chosen.find(text, place, masks)]
             return TestedText(found, edited, editor.error is not None, [])
 
         tested = compute_if(chosen.slow or len(text) > LARGE_TEXT, search)

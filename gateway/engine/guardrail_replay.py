@@ -140,6 +140,9 @@ class _Found:
     def unread(self, kind: str) -> None:
         """Content without text has no values."""
 
+    def across(self, texts: list[str], place: Place) -> list[str]:
+        return texts
+
     def media(self, value: Media, place: Place) -> None:
         """Files without text have no values."""
 

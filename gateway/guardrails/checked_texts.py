@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 
 from gateway.guardrails.checkers import Checker, FoundValue, detector_of
 from gateway.guardrails.guarded_texts import AnswerTexts, Findings, RequestEditor, refusal, unreadable
-from gateway.guardrails.placeholders import OWN
+from gateway.guardrails.placeholders import Masks
 from gateway.guardrails.rule_sets import CHANGES, GuardrailRule, Match, Place, RuleSet, changes_of, refusing
 from gateway.guardrails.texts import UNREAD_MEDIA
 from gateway.guardrails.windows import CONTEXT, Replace
@@ -65,6 +65,9 @@ class CheckCollector:
     def unread(self, kind: str) -> None:
         """Content without text or bytes is read by no checker."""
 
+    def across(self, texts: list[str], place: Place) -> list[str]:
+        return texts
+
     def media(self, value: Media, place: Place) -> None:
         """Add a file."""
         if value.data:
@@ -89,7 +92,7 @@ class CheckedRules:
         self._all = all_rules
         self._found: Mapping[Any, tuple[FoundValue, ...]] = found
 
-    def find(self, text: str, place: Place) -> list[Match]:
+    def find(self, text: str, place: Place, masks: Masks | None = None) -> list[Match]:
         """Return what was found in a text, ordered by its start. A finding without a place cannot be masked or removed,
         so it blocks instead."""
         matches = [
@@ -97,7 +100,7 @@ class CheckedRules:
             for rule in self.local
             if rule.looks_in(place)
             for value in self._found.get((rule.checker, role_of(place), text), ())
-            if (match := self._match(rule, value, text)) is not None
+            if (match := self._match(rule, value, text, masks)) is not None
         ]
         return sorted(matches, key=lambda match: (match.start, -match.end))
 
@@ -130,12 +133,12 @@ class CheckedRules:
         """Return the rule that refuses content that no checker reads; None without one."""
         return refusing(self.local, inputs)
 
-    def _match(self, rule: GuardrailRule, value: FoundValue, text: str) -> Match | None:
+    def _match(self, rule: GuardrailRule, value: FoundValue, text: str, masks: Masks | None) -> Match | None:
         start, end = max(0, value.start), min(value.end, len(text))
         if start >= end:
             return None if self._all.exempts(rule, text) else _whole(rule, value.kind, text)
         written = text[start:end]
-        if OWN.fullmatch(written) or self._all.exempts(rule, written):
+        if (masks is not None and masks.owns(written)) or self._all.exempts(rule, written):
             return None
         assert rule.checker is not None
         return Match(start, end, rule, detector_of(rule.checker, value.kind))
@@ -152,6 +155,9 @@ class CheckedEditor(RequestEditor):
     """Applies what checkers found to the texts and files of a request."""
 
     _rules: Any  # CheckedRules
+
+    def across(self, texts: list[str], place: Place) -> list[str]:
+        return texts
 
     def media(self, value: Media, place: Place) -> None:
         """Refuse or note a file by what was found in it."""
@@ -190,7 +196,7 @@ class CheckedAnswer(AnswerTexts):
     _rules: Any  # CheckedRules
 
     def whole(self, text: str, escaped: bool | None = None, restored: bool = True) -> str:
-        matches = self._rules.find(text, "answer")
+        matches = self._rules.find(text, "answer", self._masks)
         for match in matches:
             if match.rule.acts not in CHANGES:
                 self.replace(match, match.value_in(text))

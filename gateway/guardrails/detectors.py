@@ -37,6 +37,7 @@ ALPHABETS = {
 MAX_PATTERN = 500  # characters of an organization's pattern
 MAX_TERM = 200
 PATTERN_MEMORY = 1 << 20  # bytes that RE2 may use for the automaton of one pattern
+OWN_PATTERN_MEMORY = 1 << 18  # the same for one of an organization, which has up to 200 of them
 # The same for all own patterns of a rule together: some 3,500 instructions. Each one takes up to 7 ns for a byte of a
 # text that was made to be slow, such as one of `a` and `b` for `(?:a|b).{300}c`.
 OWN_MEMORY = 1 << 16
@@ -156,7 +157,7 @@ def own_patterns(patterns: Sequence[str]) -> list[Detector]:
 
 def _own(name: str, title: str, pattern: str, param: str, longest: int) -> Detector:
     try:
-        expression = compile_pattern(pattern)
+        expression = compile_pattern(pattern, OWN_PATTERN_MEMORY)
     except re2.error as error:
         text = f"RE2 cannot read the pattern {pattern[:80]!r}: {_reason(error)}."
         raise InvalidRequest(text, param=param) from None

@@ -1,7 +1,11 @@
 """Guardrails on the texts of one request and of its answer: findings, refusals, masks and their restoring."""
 
+from bisect import bisect, bisect_left
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
+
+from msgspec import structs
 
 from gateway.errors import ContentRefused
 from gateway.guardrails.placeholders import OWN, REMOVED, Masks
@@ -14,6 +18,7 @@ from gateway.neutral.request import WholeResult
 BLOCKED = "guardrail_blocked"
 NOT_READABLE = "guardrail_unreadable"
 MAX_WARNINGS = 20
+SEAM = 512  # characters beside the end of a text in which a value is found that the next text continues
 MAX_ROWS = 50  # of findings that are logged and stored of one request
 # Fields of every result that no model wrote.
 OWN_FIELDS = frozenset(("usage", "model", "upstream_id", "service_tier", "warnings", "large"))
@@ -114,7 +119,7 @@ class AppliedRules(Protocol):
     def rules(self) -> tuple[GuardrailRule, ...]: ...
     @property
     def local(self) -> tuple[GuardrailRule, ...]: ...
-    def find(self, text: str, place: Place) -> list[Match]: ...
+    def find(self, text: str, place: Place, masks: Masks | None = None) -> list[Match]: ...
     def refusing(self, inputs: bool) -> GuardrailRule | None: ...
 
 
@@ -134,7 +139,7 @@ class RequestEditor:
         """Return the text as it may be sent."""
         if not text:
             return text
-        matches = self._rules.find(text, place)
+        matches = self._rules.find(text, place, self._masks)
         if not matches:
             return text
         for match in matches:
@@ -143,10 +148,37 @@ class RequestEditor:
                 self.error = refusal(match, place)
         return self._edit(text, changes_of(matches))
 
+    def across(self, texts: list[str], place: Place) -> list[str]:
+        """Return texts that follow each other as they may be sent, where a value begins in one and ends in another: its
+        placeholder is in the first."""
+        whole = "".join(texts)
+        ends = list(accumulate(map(len, texts)))
+        found = [
+            match
+            for start, end in _seams(ends)
+            for match in _moved(self._rules.find(whole[start:end], place, self._masks), start)
+            if bisect(ends, match.start) != bisect_left(ends, match.end)
+        ]
+        if not found:
+            return texts
+        for match in found:
+            self._findings.add(match, place)
+            if match.rule.acts == "block" and self.error is None:
+                self.error = refusal(match, place)
+        edited = list(texts)
+        for match in reversed(changes_of(found)):
+            first, last = bisect(ends, match.start), bisect_left(ends, match.end)
+            written = self._write(match, match.value_in(whole))
+            begin = ends[first] - len(texts[first])
+            edited[last] = edited[last][match.end - ends[last] + len(texts[last]) :]
+            edited[first + 1 : last] = [""] * (last - first - 1)
+            edited[first] = texts[first][: match.start - begin] + written
+        return edited
+
     def signed(self, text: str, place: Place) -> str | None:
         """Return the text of a signed part: as the provider wrote it, which is with the placeholders of values that the
         session knows. None if it has other values, because a changed text does not fit its signature."""
-        changes = changes_of(self._rules.find(text, place))
+        changes = changes_of(self._rules.find(text, place, self._masks))
         if not changes:
             self.text(text, place)  # a value may be blocked
             return text
@@ -176,14 +208,33 @@ class RequestEditor:
         pieces = []
         start = 0
         for match in changes:
-            value = match.value_in(text)
-            if OWN.search(value):
-                value = self._masks.restore(value)  # a checker saw the placeholder of another rule
-            written = self._masks.mask(value, match.detector.label) if match.rule.acts == "mask" else REMOVED
-            self.growth += max(0, len(written) - len(value))
-            pieces += [text[start : match.start], written]
+            pieces += [text[start : match.start], self._write(match, match.value_in(text))]
             start = match.end
         return "".join([*pieces, text[start:]])
+
+    def _write(self, match: Match, value: str) -> str:
+        """Return what is written instead of a value."""
+        if OWN.search(value):
+            value = self._masks.restore(value)  # a checker saw the placeholder of another rule
+        written = self._masks.mask(value, match.detector.label) if match.rule.acts == "mask" else REMOVED
+        self.growth += max(0, len(written) - len(value))
+        return written
+
+
+def _seams(ends: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the parts of joined texts in which a value may reach over an end, without overlaps."""
+    seams: list[tuple[int, int]] = []
+    for end in ends[:-1]:
+        start = max(0, end - SEAM)
+        if seams and start <= seams[-1][1]:
+            seams[-1] = (seams[-1][0], end + SEAM)
+        else:
+            seams.append((start, end + SEAM))
+    return seams
+
+
+def _moved(matches: Sequence[Match], offset: int) -> list[Match]:
+    return [structs.replace(match, start=match.start + offset, end=match.end + offset) for match in matches]
 
 
 # Makes what holds back a text of a stream until it was checked.
@@ -213,7 +264,10 @@ class AnswerTexts:
         self._hidden_from = frozenset(name for rule in rules.rules for name in rule.hidden_from)
 
     def gets_values(self, tool: str) -> bool:
-        """Return whether the arguments of a tool get the values of placeholders."""
+        """Return whether the arguments of a tool get the values of placeholders; not those of a tool without a name,
+        where a rule hides values from any."""
+        if not tool:
+            return not self._hidden_from
         return EVERY_TOOL not in self._hidden_from and tool not in self._hidden_from
 
     def replace(self, match: Match, value: str) -> str:
@@ -228,7 +282,7 @@ class AnswerTexts:
     def whole(self, text: str, escaped: bool | None = None, restored: bool = True) -> str:
         """Return a whole text of the answer. ContentRefused."""
         if self._read is not None:
-            window = TextWindow(self._read, self.replace)
+            window = TextWindow(self._read, self.replace, self._masks)
             text = window.feed(text) + window.flush()
         return self._restore(text, escaped, restored)
 
@@ -247,7 +301,7 @@ class AnswerTexts:
 
     def stream(self, escaped: bool | None = None, restored: bool = True) -> "AnswerStream":
         """Return what handles one text that arrives in pieces."""
-        stages: list[Stage] = [TextWindow(self._read, self.replace)] if self._read is not None else []
+        stages: list[Stage] = [TextWindow(self._read, self.replace, self._masks)] if self._read is not None else []
         stages += [make(self.replace) for make in self._checks]
         if restored and self._masks.values:
             stages.append(RestoredText(self._masks, self._escaped if escaped is None else escaped))
@@ -284,6 +338,9 @@ class AnswerEditor:
 
     def __init__(self, texts: AnswerTexts) -> None:
         self._texts = texts
+
+    def across(self, texts: list[str], place: Place) -> list[str]:
+        return texts
 
     def text(self, text: str, place: Place) -> str:
         return self._texts.whole(text) if text else text

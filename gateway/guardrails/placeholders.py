@@ -1,7 +1,8 @@
 """Placeholders of masked values: the same for a value in all of a session, found again however a model writes them.
 
 A placeholder is a label and an id, such as EMAIL_7QK2M9XR4T. The id is a keyed hash of the value, in an alphabet
-without letters that look like digits, so that a worker that has lost its tables writes the same placeholder again.
+without letters that look like digits, so that a worker that has lost its tables writes the same placeholder again. Its
+last characters are a keyed hash of the others, so that such a worker knows it from a value that only looks like one.
 """
 
 import hmac
@@ -14,6 +15,7 @@ from msgspec import json
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32
 READ_AS = str.maketrans("OIL", "011")  # how letters are read that the alphabet leaves out
 ID_LENGTH = 10
+SEAL_LENGTH = 2  # characters of the id that prove that the gateway wrote it
 LEAST_CUT = 6  # characters of the id that a cut placeholder has
 LABELS = ("CARD", "EMAIL", "IBAN", "ID", "IP", "KEY", "NAME", "PASSWORD", "PHONE", "SECRET", "TERM", "TOKEN")
 REMOVED = "[removed]"
@@ -59,9 +61,22 @@ class Masks:
 
     def ident_of(self, value: str) -> str:
         """Return the id of the placeholder of a value."""
-        digest = hmac.digest(self._key, value.encode("utf-8", "surrogatepass"), "sha256")
-        number = int.from_bytes(digest[:7], "big")
-        return "".join(ALPHABET[number >> 5 * place & 31] for place in range(ID_LENGTH))
+        begun = self._hash(value.encode("utf-8", "surrogatepass"), ID_LENGTH - SEAL_LENGTH)
+        return begun + self._seal(begun)
+
+    def owns(self, text: str) -> bool:
+        """Return whether a text is a placeholder of the session, also of a value that is forgotten."""
+        if OWN.fullmatch(text) is None:
+            return False
+        begun = text[-ID_LENGTH:-SEAL_LENGTH]
+        return hmac.compare_digest(text[-SEAL_LENGTH:], self._seal(begun))
+
+    def _seal(self, begun: str) -> str:
+        return self._hash(b"seal\0" + begun.encode(), SEAL_LENGTH)
+
+    def _hash(self, data: bytes, length: int) -> str:
+        number = int.from_bytes(hmac.digest(self._key, data, "sha256")[:7], "big")
+        return "".join(ALPHABET[number >> 5 * place & 31] for place in range(length))
 
     def restore(self, text: str, escaped: bool = False) -> str:
         """Return the text with the values in place of their placeholders. `escaped`: within a string of JSON."""

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from gateway.guardrails.checkers import Checker
 from gateway.guardrails.detectors import Detector, built_in, expand, own_patterns, own_term
-from gateway.guardrails.placeholders import OWN
+from gateway.guardrails.placeholders import Masks
 from gateway.guardrails.scanning import Scanner
 
 Place = Literal["prompt", "system", "history", "tool_arguments", "tool_results", "answer"]
@@ -158,13 +158,13 @@ class RuleSet:
         """Return whether a value is an exception of a rule."""
         return bool(rule.exceptions) and self._fingerprint(value) in rule.exceptions
 
-    def find(self, text: str, place: Place, once: bool = False) -> list[Match]:
-        """Return the values that rules for `place` find in a text, ordered by their start. Placeholders of the gateway
-        are no values. `once`: the text does not come again."""
+    def find(self, text: str, place: Place, masks: Masks | None = None, once: bool = False) -> list[Match]:
+        """Return the values that rules for `place` find in a text, ordered by their start. Placeholders of `masks` are
+        no values. `once`: the text does not come again."""
         found: list[Match] = []
         for finding in self.scanner.scan_once(text) if once else self.scanner.scan(text):
             value = finding.value or text[finding.start : finding.end]
-            if OWN.fullmatch(value):
+            if masks is not None and masks.owns(value):
                 continue
             for rule in self._users[finding.detector]:
                 if rule.looks_in(place) and not self.exempts(rule, value):

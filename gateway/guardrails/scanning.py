@@ -13,7 +13,10 @@ from msgspec import Struct
 from gateway.guardrails.detectors import Detector, compile_sets
 from gateway.guardrails.value_checks import CONTEXT
 
-MAX_FINDINGS = 10_000  # of one detector in one text; a text with more of them counts as one finding
+# Values of one detector in one text, and texts that look like one and are checked; what follows after more of either is
+# one finding, so that a rule that blocks refuses what was not read.
+MAX_FINDINGS = 10_000
+MAX_CANDIDATES = 30_000
 CACHE_SIZE = 16_384  # texts for which a scanner caches the findings, by digest only
 SHORT = 64  # texts up to this length are not remembered
 INVISIBLE = "\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f"
@@ -201,19 +204,20 @@ def _printed(number: int) -> str:
 def _spans(detector: Detector, text: str, data: bytes) -> Iterator[tuple[int, int]]:
     """Yield the places of a detector's values, in characters."""
     offsets = _Offsets(text, data)
-    count = 0
+    candidates = accepted = 0
     for match in detector.expression.finditer(data):
         first, last = match.span(detector.value)
         if first < 0 or first == last:
             continue
-        count += 1
-        if count > MAX_FINDINGS:
+        candidates += 1
+        if candidates > MAX_CANDIDATES or accepted == MAX_FINDINGS:
             yield offsets.of(first), len(text)
             return
         start = offsets.of(first)
         end = offsets.of(last)
         before = text[max(0, start - CONTEXT) : start]
         if detector.accepts(text[start:end], before, text[end : end + CONTEXT]):
+            accepted += 1
             yield start, end
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from gateway.guardrails.rule_sets import Place
 from gateway.neutral.chat import Conversation
-from gateway.neutral.parts import Media, Message, Reasoning, Text, ToolCall, ToolResult
+from gateway.neutral.parts import Media, Message, Part, Reasoning, Text, ToolCall, ToolResult
 from gateway.runtime.large_files import StoredFile
 
 V = TypeVar("V")
@@ -29,12 +29,13 @@ UNREAD_FILE = "a file"
 class TextEditor(Protocol):
     """Edits the texts of a value. `text` returns a text as it is sent; `sealed` is true for a text that is
     bound to a signature, and then None means that it must not be sent. `unread` reports content that has no text,
-    `media` a file that has none."""
+    `media` a file that has none. `across` edits texts that follow each other in a message, where a value may be cut."""
 
     def text(self, text: str, place: Place) -> str: ...
     def signed(self, text: str, place: Place) -> str | None: ...
     def unread(self, kind: str) -> None: ...
     def media(self, value: Media, place: Place) -> None: ...
+    def across(self, texts: list[str], place: Place) -> list[str]: ...
 
 
 class TextWalk:
@@ -150,7 +151,7 @@ class TextWalk:
 
     def _edit_message(self, message: Message, place: Place) -> Message:
         parts = []
-        for part in message.parts:
+        for part in self._joined(message.parts, place):
             edited = self.edit(part, place)
             if edited is not None:
                 parts.append(edited)
@@ -158,6 +159,23 @@ class TextWalk:
         if len(parts) == len(message.parts) and all(map(_is_same, parts, message.parts)) and name == message.name:
             return message
         return structs.replace(message, parts=tuple(parts), name=name)
+
+    def _joined(self, parts: tuple[Part, ...], place: Place) -> tuple[Part, ...]:
+        """Return the parts of a message with the values edited that reach over several of its texts. A text of which
+        nothing is left is left out."""
+        edited: list[Part | None] = list(parts)
+        run: list[tuple[int, Text]] = []
+        for number, part in enumerate((*parts, None)):
+            if isinstance(part, Text) and not part.signature:
+                run.append((number, part))
+                continue
+            if len(run) > 1:
+                texts = self._editor.across([text.text for _, text in run], place)
+                for (place_of, before), after in zip(run, texts, strict=True):
+                    if after is not before.text:
+                        edited[place_of] = structs.replace(before, text=after) if after else None
+            run = []
+        return tuple(part for part in edited if part is not None)
 
     def _edit_text(self, part: Text, place: Place) -> Text | None:
         if not part.signature:
@@ -183,7 +201,8 @@ class TextWalk:
         return rest if arguments is part.arguments else structs.replace(rest, arguments=arguments)
 
     def _edit_result(self, part: ToolResult, place: Place) -> ToolResult:
-        parts = tuple(edited for one in part.parts if (edited := self.edit(one, "tool_results")) is not None)
+        joined = self._joined(part.parts, "tool_results")
+        parts = tuple(edited for one in joined if (edited := self.edit(one, "tool_results")) is not None)
         rest = self.edit_fields(part, "tool_results", frozenset(("parts",)))
         if len(parts) == len(part.parts) and all(map(_is_same, parts, part.parts)):
             return rest

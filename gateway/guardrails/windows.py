@@ -30,8 +30,9 @@ class Stage(Protocol):
 class TextWindow:
     """The window of one text of a stream: `feed` returns the text that may be sent, `flush` the rest at its end."""
 
-    def __init__(self, rules: RuleSet, replace: Replace) -> None:
+    def __init__(self, rules: RuleSet, replace: Replace, masks: Masks | None = None) -> None:
         self._rules = rules
+        self._masks = masks
         self._replace = replace
         self._alphabets, self._openings = _holds_of(rules.answer_detectors)
         self._before = ""
@@ -58,7 +59,7 @@ class TextWindow:
             return ""
         offset = len(self._before)
         text = self._before + self._held
-        matches = [match for match in self._rules.find(text, "answer", once=True) if match.end > offset]
+        matches = [match for match in self._rules.find(text, "answer", self._masks, once=True) if match.end > offset]
         until = offset + size
         for match in matches:
             if match.start < until < match.end and (until < len(text) or match.end > len(text)):

@@ -186,7 +186,7 @@ class SessionGuard:
 
     def _gets_values(self, body: dict[str, Any], texts: AnswerTexts) -> bool:
         tool = body.get("name") or self._tools.get(str(body.get("item_id", "")), "")
-        return texts.gets_values(str(tool)) if tool else True
+        return texts.gets_values(str(tool)) if tool or ARGUMENTS in str(body.get("type", "")) else True
 
     def _edit_whole(self, value: Any, texts: AnswerTexts, restored: bool, name: str = "") -> Any:
         if isinstance(value, str):

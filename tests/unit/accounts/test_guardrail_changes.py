@@ -103,3 +103,21 @@ def test_rules_of_deleted_keys_and_archived_projects_leave_room_for_others(compa
     monkeypatch.setattr(guardrail_changes, "MAX_STORED", 3)
     with pytest.raises(InvalidRequest, match="at most 3 guardrails"):
         add("organization", organization_id)
+
+
+def test_own_patterns_of_all_rules_of_an_organization_are_bounded(company, monkeypatch) -> None:
+    monkeypatch.setattr(guardrail_changes, "MAX_PATTERNS", 3)
+    stores = (company.database, company.control)
+    place = (company.organization_id, "organization", company.organization_id)
+
+    def add(*patterns: str):
+        rule = GuardrailRule("", "Own", "log", patterns=patterns)
+        return guardrail_changes.add_guardrail(*stores, *place, rule, active=False, actor="operator")
+
+    stored = add("a1", "b1")
+    with pytest.raises(InvalidRequest, match="at most 3 own patterns"):
+        add("c1", "d1")
+    add("c1")
+    with pytest.raises(InvalidRequest, match="this makes 4"):
+        change = {"patterns": ("a1", "b1", "e1")}
+        guardrail_changes.change_guardrail(*stores, company.organization_id, stored.id, change, None, actor="operator")

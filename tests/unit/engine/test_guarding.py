@@ -25,7 +25,7 @@ from gateway.guardrails.rule_sets import GuardrailRule, RuleSet
 from gateway.guardrails.scanning import Scanner
 from gateway.metering.counters import Counters
 from gateway.neutral.chat import ChatRequest, Conversation
-from gateway.neutral.events import BlockDone, Finished, MediaPiece, RefusalDelta, TextDelta
+from gateway.neutral.events import BlockDone, Finished, MediaPiece, RefusalDelta, TextDelta, ToolCallDelta
 from gateway.neutral.realtime import ClientEvent
 from gateway.neutral.request import Requirements
 
@@ -76,6 +76,10 @@ def set_rules(guarding: Guarding, *rules: GuardrailRule) -> None:
     guarding._read = lambda organization_id, version: stored  # type: ignore[method-assign]
 
 
+def make_guard(guarding: Guarding, *rules: GuardrailRule) -> GuardedRequest:
+    return GuardedRequest(context(), RuleSet(rules, str), REQUEST, Masks(b"key"), guarding.checks, guarding.record)
+
+
 def realtime(guarding: Guarding) -> SessionGuard:
     target = SimpleNamespace(mapping=SimpleNamespace(model="m"), provider=SimpleNamespace(id="p"))
     place: Any = SimpleNamespace(target=target, requested_model="m")
@@ -97,8 +101,7 @@ def test_media_after_a_text_in_a_stream_are_refused_by_a_rule_that_blocks(guardi
         yield [MediaPiece(b"sound", block=1)]
         yield [Finished("stop", None)]
 
-    rules = RuleSet([BLOCKING], str)
-    guard = GuardedRequest(context(), rules, REQUEST, Masks(b"key"), guarding.checks, guarding.record)
+    guard = make_guard(guarding, BLOCKING)
     sent = [event for batch in guard.stream(answer()) for event in batch]
     assert [type(event) for event in sent if type(event) is not TextDelta] == [BlockDone, RefusalDelta, Finished]
     assert guard.findings.not_checked() == ["answer: media"]
@@ -207,3 +210,43 @@ def test_events_that_are_nested_too_deeply_are_refused(guarding: Guarding) -> No
         guard.request(ClientEvent(f'{{"type":"session.update","session":{deep}}}'))
     with pytest.raises(UpstreamFailed):
         guard.answers(f'{{"type":"response.done","response":{deep}}}')
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_every_choice_of_a_blocked_stream_gets_the_refusal(guarding: Guarding, size: int) -> None:
+    text = "My card is 4929 1234 5678 9015."
+
+    def answer() -> Iterator[Any]:
+        for start in range(0, len(text), size):
+            yield [TextDelta("Hi", choice=1), TextDelta(text[start : start + size], choice=0)]
+        yield [BlockDone(0), Finished("stop", None)]
+
+    guard = make_guard(guarding, BLOCKING)
+    sent = [event for batch in guard.stream(answer()) for event in batch]
+    assert {event.choice for event in sent if type(event) is RefusalDelta} == {0, 1}
+    assert type(sent[-1]) is Finished and "4929" not in "".join(str(event) for event in sent)
+
+
+def test_tool_whose_name_is_not_known_gets_no_hidden_values(guarding: Guarding) -> None:
+    hiding = GuardrailRule("guard_2", "Mask", "mask", ("email",), hidden_from=("search",))
+    guard = make_guard(guarding, hiding)
+    placeholder = guard.masks.mask("anna@mail.test", "EMAIL")
+
+    def answer(name: str) -> Iterator[Any]:
+        yield [ToolCallDelta(0, id="c1", name=name), ToolCallDelta(0, f'{{"to": "{placeholder}"}}'), BlockDone(0)]
+        yield [Finished("tool_calls", None)]
+
+    for name, shown in (("search", placeholder), ("", placeholder), ("mail", "anna@mail.test")):
+        sent = [event for batch in guard.stream(answer(name)) for event in batch]
+        assert shown in "".join(event.arguments for event in sent if type(event) is ToolCallDelta), name
+
+
+def test_value_in_the_name_of_a_tool_call_is_blocked(guarding: Guarding) -> None:
+    secrets = GuardrailRule("guard_3", "No terms", "block", terms=("falcon",), places=("answer",))
+    guard = make_guard(guarding, secrets)
+
+    def answer() -> Iterator[Any]:
+        yield [ToolCallDelta(0, id="c1", name="falcon")]
+
+    sent = [event for batch in guard.stream(answer()) for event in batch]
+    assert type(sent[0]) is RefusalDelta

@@ -9,8 +9,9 @@ from support.labelled_texts import MAKERS, LabelledText, negatives, positives
 
 from gateway.configuration.settings import ROOT
 from gateway.errors import InvalidRequest
-from gateway.guardrails import detectors
+from gateway.guardrails import detectors, scanning
 from gateway.guardrails.detectors import OWN_LONGEST, built_in, expand, own_pattern, own_patterns, own_term
+from gateway.guardrails.rule_sets import GuardrailRule, RuleSet
 from gateway.guardrails.scanning import Scanner
 
 PAGE = ROOT / "docs/guardrails.md"
@@ -141,3 +142,15 @@ def test_lengths_of_detectors_hold_for_their_values() -> None:
         assert len(labelled.value) <= detector.longest, detector.name
         assert not detector.alphabet or set(labelled.value) <= set(detector.alphabet), detector.name
     assert own_pattern("abc").longest == OWN_LONGEST
+
+
+def test_many_texts_that_only_look_like_a_value_hide_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = RuleSet([GuardrailRule("g", "Cards", "block", ("payment_card",))], str)
+    decoys = "4111 1111 1111 1112, " * 12_000
+    card = "4111 1111 1111 1111"
+    found = rules.find(f"{decoys} {card}", "prompt")
+    assert [match.end - match.start for match in found] == [len(card)]
+    monkeypatch.setattr(scanning, "MAX_CANDIDATES", 10_000)
+    text = f"{decoys} {card}."
+    (rest,) = rules.find(text, "prompt")  # what was not read is refused
+    assert rest.end == len(text) and rest.start < len(decoys)

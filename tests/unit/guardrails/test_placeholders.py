@@ -6,7 +6,8 @@ import random
 import pytest
 from support.labelled_texts import positives
 
-from gateway.guardrails.placeholders import ID_LENGTH, OWN, Masks
+from gateway.guardrails.placeholders import ALPHABET, ID_LENGTH, OWN, Masks
+from gateway.guardrails.rule_sets import GuardrailRule, RuleSet
 from gateway.guardrails.windows import RestoredText
 
 
@@ -89,3 +90,13 @@ def test_placeholder_after_an_escape_in_json_is_restored(before: str, size: int)
     restored = RestoredText(masks, escaped=True)
     pieces = [restored.feed(text[start : start + size]) for start in range(0, len(text), size)]
     assert "".join([*pieces, restored.flush()]) == json.dumps({"body": f"{before}anna@mail.test and more"})
+
+
+def test_text_that_only_looks_like_a_placeholder_is_a_value(masks: Masks) -> None:
+    real = masks.mask("anna@mail.test", "EMAIL")
+    rules = RuleSet([GuardrailRule("g", "Ids", "mask", patterns=("[A-Z]{2,5}_[0-9A-Z]{10}",))], str)
+    forged = [f"EMAIL_{'0' * 8}{first}{second}" for first in "0123" for second in ALPHABET]
+    found = rules.find(" ".join([real, *forged]), "prompt", masks)
+    assert real not in [match.value_in(" ".join([real, *forged])) for match in found]
+    assert len(found) >= len(forged) - 1  # one of 1,024 is guessed
+    assert Masks(b"k" * 32).owns(real) and not Masks(b"j" * 32).owns(real)

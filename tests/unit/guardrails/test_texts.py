@@ -4,6 +4,9 @@ import base64
 
 import pytest
 
+from gateway.guardrails.guarded_texts import Findings, RequestEditor
+from gateway.guardrails.placeholders import Masks
+from gateway.guardrails.rule_sets import GuardrailRule, RuleSet
 from gateway.guardrails.texts import TextWalk
 from gateway.neutral.chat import Conversation, FunctionTool
 from gateway.neutral.embeddings import EmbeddingsInput
@@ -23,6 +26,9 @@ class Editor:
 
     def signed(self, text: str, place: str) -> str | None:
         return None if "unknown" in text else text
+
+    def across(self, texts: list[str], place: str) -> list[str]:
+        return texts
 
     def media(self, value: Media, place: str) -> None:
         self.unread("media")
@@ -93,3 +99,43 @@ def test_repeated_member_of_json_is_read_or_left_out(editor: Editor) -> None:
     assert "hidden" not in TextWalk(editor).edit_json('{"a": "hidden", "a": "shown"}', "tool_arguments")
     TextWalk(editor).edit_json('{"A": "hidden", "A": "SHOWN"}', "tool_arguments")
     assert any("hidden" in text for text, _ in editor.seen)
+
+
+CARD = "4111 1111 1111 1111"
+
+
+def message_of(*texts: str) -> Message:
+    return Message("user", tuple(map(Text, texts)))
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("Pay with 4111 1111 ", "1111 1111 today"),
+        ("4", "111 1111 1111 1111"),
+        ("Pay with ", *CARD, " today"),
+        ("x" * 5000 + " 4111", " 1111 1111", " 1111 and " + "y" * 5000),
+    ],
+)
+@pytest.mark.parametrize("action", ["mask", "remove", "block"])
+def test_value_that_is_cut_into_several_texts_of_a_message_is_found(texts: tuple[str, ...], action: str) -> None:
+    rule = GuardrailRule("g", "Cards", action, ("payment_card",))  # type: ignore[arg-type]
+    masks = Masks(b"k" * 32)
+    editor = RequestEditor(RuleSet([rule], str), masks, Findings())
+    edited = TextWalk(editor).edit(message_of(*texts), "prompt")
+    sent = "".join(part.text for part in edited.parts)
+    if action == "block":
+        assert editor.error is not None
+        return
+    assert CARD not in sent and all(part.text for part in edited.parts)
+    assert (masks.restore(sent) if action == "mask" else sent.replace("[removed]", CARD)) == "".join(texts)
+
+
+def test_texts_without_a_value_at_their_ends_stay_as_they_are() -> None:
+    rule = GuardrailRule("g", "Cards", "mask", ("payment_card",))
+    editor = RequestEditor(RuleSet([rule], str), Masks(b"k" * 32), Findings())
+    message = message_of("one ", "two ", "three")
+    assert TextWalk(editor).edit(message, "prompt") is message
+    whole = message_of(f"Pay with {CARD}.", "And with nothing.")
+    edited = TextWalk(editor).edit(whole, "prompt")
+    assert edited.parts[1] is whole.parts[1] and "CARD_" in edited.parts[0].text
