@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +12,7 @@ import requests
 
 from llmgateway_cli import failures, waits
 from llmgateway_cli.errors import CliError
+from llmgateway_cli.file_transfer import PIECE_BYTES, FileForm
 from llmgateway_cli.output import Output
 from llmgateway_cli.sessions import Session, current_session
 from llmgateway_cli.settings import KEY_VARIABLE, LOOPBACK_HOSTS, Settings, origin_of
@@ -56,6 +57,7 @@ class Call:
     timeout_s: float | None = None
     repeatable: bool = False
     stream: bool = False
+    form: FileForm | None = None
 
 
 class ApiClient:
@@ -150,6 +152,23 @@ class ApiClient:
         failures.check_gateway(reply)
         return failures.read_json(reply)
 
+    def gateway_upload(self, path: str, form: FileForm) -> Any:
+        """Return the decoded answer to a form with a file."""
+        reply = self._send(replace(self._gateway_call("POST", path, None, None, None, None), form=form))
+        failures.check_gateway(reply)
+        return failures.read_json(reply)
+
+    def gateway_download(self, path: str) -> Iterator[bytes]:
+        """Yield the bytes of an answer in pieces. Raises CliError for a download that ends early."""
+        call = self._gateway_call("GET", path, None, None, None, None, stream=True)
+        reply = self._send(call)
+        failures.check_gateway(reply)
+        with closing(reply):
+            try:
+                yield from reply.iter_content(PIECE_BYTES)
+            except requests.RequestException as error:
+                raise failures.connection_failure(error, reply.url, self._settings.timeout_s) from None
+
     def gateway_response(
         self,
         method: str,
@@ -229,12 +248,14 @@ class ApiClient:
         if call.body is not None:
             headers["Content-Type"] = "application/json"
             data = json.dumps(call.body).encode()
+        if call.form is not None:
+            headers["Content-Type"] = call.form.content_type
         try:
             reply = self._session.request(
                 call.method,
                 call.url,
                 params=call.query,
-                data=data,
+                data=call.form or data,
                 headers=headers,
                 timeout=(min(CONNECT_TIMEOUT_S, timeout_s), timeout_s),
                 allow_redirects=False,

@@ -55,6 +55,8 @@ COMMANDS: dict[str, CommandEntry] = {
     "upgrade": CommandEntry("llmgateway_cli.commands.project", "upgrade", "Update a project to the newest template."),
     "docs": CommandEntry("llmgateway_cli.commands.docs", "docs", "Open the gateway's documentation."),
     "chat": CommandEntry("llmgateway_cli.commands.chat", "chat", "Talk to a model and see the cost."),
+    "files": CommandEntry("llmgateway_cli.commands.files", "files", "Store and download files for requests."),
+    "jobs": CommandEntry("llmgateway_cli.commands.jobs", "jobs", "Send batches of requests, follow their progress."),
     "logs": CommandEntry("llmgateway_cli.commands.logs", "logs", "List requests, or follow them."),
     "serve": CommandEntry("llmgateway_cli.commands.serve", "serve", "Start an installed gateway."),
     "doctor": CommandEntry("llmgateway_cli.commands.doctor", "doctor", "Check this client's set-up."),

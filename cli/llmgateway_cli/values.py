@@ -141,6 +141,13 @@ def show_time(moment: Any) -> str:
     return parsed.strftime("%Y-%m-%d %H:%M")
 
 
+def show_second(moment: Any) -> str:
+    """Return a time in seconds since 1970 as `show_time` does."""
+    if not isinstance(moment, int):
+        return NO_VALUE
+    return show_time(datetime.fromtimestamp(moment, UTC).isoformat())
+
+
 def show_number(number: Any) -> str:
     """Return a number with commas between thousands."""
     if isinstance(number, float) and number.is_integer():

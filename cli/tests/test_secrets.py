@@ -45,6 +45,8 @@ COMMAND_LINES = [
     ("usage", "sources", "-p", "project_1"),
     ("models",),
     ("chat", "-m", "auto", "Hello"),
+    ("files", "list"),
+    ("jobs", "list"),
     ("logs",),
     ("doctor",),
     ("launch", "--dry-run", "claude"),

@@ -41,9 +41,9 @@ from gateway.money import format_usd
 from gateway.runtime.loop_turns import ShouldContinue
 from gateway.runtime.threads import Job, pause, work_for
 
-CLAIM_US = 60 * SECOND_US  # a worker that is silent for this long has lost its batch
+CLAIM_US = 30 * SECOND_US  # a worker that is silent for this long has lost its batch
 RENEW_S = 5.0
-MARGIN_S = 15.0  # before the end of a claim, the worker sends and records nothing more
+MARGIN_S = 10.0  # before the end of a claim, the worker sends and records nothing more
 RETRIED = frozenset((408, 429, 500, 502, 503, 504, 529))
 MAX_TRIES = 20  # of a line; with the waits between them, an outage of a provider may last more than an hour
 FIRST_WAIT_S = 1.0

@@ -6,7 +6,7 @@ from functools import partial
 
 from gateway import ids
 from gateway.accounts import projects
-from gateway.batches.batch_runs import BatchRun, RunParts, clean_up, hold_all, lines_of
+from gateway.batches.batch_runs import CLAIM_US, BatchRun, RunParts, clean_up, hold_all, lines_of
 from gateway.batches.batch_table import (
     CALLBACK_TABLE,
     CANCELING,
@@ -26,7 +26,7 @@ from gateway.billing.batch_reservation import release_batch
 from gateway.billing.context import billing_identity_of
 from gateway.callers.authentication import Caller
 from gateway.callers.vault import Vault
-from gateway.clock import HOUR_US, SECOND_US, Clock
+from gateway.clock import HOUR_US, Clock
 from gateway.configuration.settings import BatchSettings
 from gateway.control.version import Control
 from gateway.errors import Conflict, GatewayError, InvalidRequest, NotFound, SpendingLimitReached, Unavailable
@@ -201,7 +201,7 @@ class Batches:
     def _run(self, job: BatchJob, should_continue: ShouldContinue) -> None:
         try:
             now = self._clock.now_us()
-            claim = partial(self.rows.change, job, due_at=now + 60 * SECOND_US)
+            claim = partial(self.rows.change, job, due_at=now + CLAIM_US)
             claimed = self._database.write(claim)
             if claimed is not None:
                 BatchRun(self._parts, self._port(), claimed, should_continue).run()

@@ -9,6 +9,7 @@ import anthropic
 import openai
 import pytest
 from fakes.openai import Answer, FakeOpenAI
+from fakes.server import serving
 from openai import OpenAI
 from support.shared import Tenant
 
@@ -219,6 +220,27 @@ def test_an_invalid_message_of_a_batch_is_named_at_once(messages: anthropic.Anth
     settled(gateway)
 
 
+def test_a_webhook_tells_of_the_end_of_a_batch(client: OpenAI, gateway: Tenant):
+    received: list[tuple[str, dict]] = []
+
+    def receive(environ, start):
+        body = json.loads(environ["wsgi.input"].read())
+        received.append((environ["HTTP_WEBHOOK_ID"], body))
+        start("200 OK", [])
+        return [b""]
+
+    with serving(receive) as address:
+        batch = begin(client, [chat_line(1)], extra={"callback_url": f"{address}/batches", "callback_secret": "s" * 32})
+        run(gateway, client, batch.id)
+        gateway.services.engine.batches.deliveries.run()
+        deadline = time.monotonic() + 30
+        while not received and time.monotonic() < deadline:
+            time.sleep(0.02)
+    ident, event = received[0]
+    assert (ident, event["type"], event["data"]["id"]) == (f"evt_{batch.id}", "batch.completed", batch.id)
+    assert event["data"]["request_counts"]["completed"] == 1
+
+
 def chat_line(number: int, **body) -> dict:
     wire = {"model": MODEL, "messages": [{"role": "user", "content": f"Hello {number}!"}], "max_tokens": 50}
     return {
@@ -229,7 +251,7 @@ def chat_line(number: int, **body) -> dict:
     }
 
 
-def begin(client: OpenAI, lines: list[dict], endpoint: str = "/v1/chat/completions", metadata=None):
+def begin(client: OpenAI, lines: list[dict], endpoint: str = "/v1/chat/completions", metadata=None, extra=None):
     data = b"\n".join(json.dumps(line).encode() for line in lines)
     file = client.files.create(file=("lines.jsonl", data), purpose="batch")
     return client.batches.create(
@@ -237,6 +259,7 @@ def begin(client: OpenAI, lines: list[dict], endpoint: str = "/v1/chat/completio
         endpoint=endpoint,
         completion_window="24h",
         metadata=metadata or {"team": "tea"},
+        extra_body=extra,
     )
 
 
