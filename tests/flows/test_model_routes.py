@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx as http
 import pytest
+from fakes.anthropic import FakeAnthropic
 from fakes.openai import Answer, FakeOpenAI
 from openai import NotFoundError, OpenAI, PermissionDeniedError
 from support.gateways import LocalGateway
@@ -277,3 +278,47 @@ def test_smart_uses_any_model_where_none_of_its_lists_can_be_called(share: Share
     answer = post(alone, "/v1/chat/completions", body)
     assert answer.status_code == 200 and answer.json()["metadata"]["used_provider"] == "sandbox"
     assert post(alone, "/v1/route/explain", body).json()["route"]["name"] == "smart"
+
+
+THINKING = [
+    {"role": "user", "content": "Fix the bug."},
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": "The index is off by one.", "signature": "c2lnbmVkLWJ5LWNsYXVkZQ=="},
+            {"type": "text", "text": "The index is off by one."},
+        ],
+    },
+    {"role": "user", "content": "Go on."},
+]
+SEALED = [
+    {"role": "user", "content": "Fix the bug."},
+    {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAA-sealed-by-openai"},
+    {"role": "assistant", "content": "The index is off by one."},
+    {"role": "user", "content": "Go on."},
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "use", "secret"),
+    [
+        ("/v1/messages", {"messages": THINKING, "max_tokens": 100}, LARGE, "c2lnbmVkLWJ5LWNsYXVkZQ=="),
+        ("/v1/responses", {"input": SEALED, "store": False}, "anthropic/claude-haiku-4-5", "gAAAA-sealed-by-openai"),
+    ],
+)
+def test_signed_and_sealed_reasoning_reaches_no_model_that_cannot_read_it(
+    share: Share, upstream_environment: dict[str, str], path: str, body: dict[str, Any], use: str, secret: str
+) -> None:
+    upstream, vendor = share.fake(FakeOpenAI), share.fake(FakeAnthropic)
+    environment = {"LLM_ANTHROPIC_API_KEY": "sk-ant", "LLM_ANTHROPIC_BASE_URL": vendor.url}
+    both = share.gateway({**upstream_environment, **environment})
+    made = Routes(both)
+    made.publish("house", {"otherwise": use})
+    try:
+        upstream.script(Answer("ok"))
+        answer = post(both, path, {**body, "model": "dynamic/house"})
+    finally:
+        made.clear()
+    assert answer.status_code == 200, answer.text
+    sent = json.dumps([call.body for call in (upstream if use == LARGE else vendor).calls])
+    assert "The index is off by one." in sent and secret not in sent

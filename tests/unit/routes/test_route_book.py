@@ -1,0 +1,117 @@
+"""Published routes act on every node within a second, and cost nothing where there are none."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from gateway.accounts import organizations, projects, route_changes
+from gateway.clock import Clock
+from gateway.control.version import Control
+from gateway.routes.route_book import RouteBook
+from gateway.routes.route_document import read_document
+from gateway.store.database import Database
+
+ACTOR = {"actor": "test"}
+
+
+class Node:
+    """A worker on a node of its own."""
+
+    def __init__(self, database: Database, clock: Clock, name: str) -> None:
+        self.database = database
+        self.control = Control(database, clock, node=name)
+        self.book = RouteBook(database, self.control)
+        self.control.start()
+
+    def put(self, organization: str, model: str, *aliases: str, project: str = "", name: str = "house") -> None:
+        document = read_document({"otherwise": model})
+        route_changes.put_route(self.database, self.control, organization, name, document, aliases, project, **ACTOR)
+
+    def publish(self, organization: str, version: int | None = None, name: str = "house") -> None:
+        route_changes.publish_route(self.database, self.control, organization, name, version, **ACTOR)
+
+    def models_of(self, organization: str, name: str = "dynamic/house", project: str = "proj_1") -> tuple[str, ...]:
+        route = self.book.find(organization, project, name)
+        return () if route is None else route.otherwise.models
+
+
+@pytest.fixture
+def nodes(database_url: str, open_store: Callable[..., Database], clock: Clock) -> Iterator[tuple[Node, Node]]:
+    stores = [open_store(database_url), open_store(database_url)]
+    stores[0].bind()
+    made = (Node(stores[0], clock, "one"), Node(stores[1], clock, "two"))
+    yield made
+    for node in made:
+        node.control.stop()
+
+
+@pytest.fixture
+def organization(nodes: tuple[Node, Node]) -> str:
+    return organizations.create_organization(nodes[0].database, nodes[0].control, "Acme", **ACTOR).id
+
+
+def test_published_version_acts_on_the_other_node_when_the_change_returns(
+    nodes: tuple[Node, Node], organization: str
+) -> None:
+    one, two = nodes
+    one.put(organization, "a")
+    assert two.models_of(organization) == () and "dynamic/house" not in two.book.names
+    one.publish(organization)
+    one.put(organization, "b")
+    assert two.models_of(organization) == ("a",) and "dynamic/house" in two.book.names
+    held = two.book.find(organization, "proj_1", "dynamic/house")
+    one.publish(organization)
+    assert two.models_of(organization) == ("b",)
+    assert held is not None and held.otherwise.models == ("a",)  # a request in progress keeps its version
+    one.publish(organization, 1)
+    assert two.models_of(organization) == ("a",)
+    route_changes.delete_route(one.database, one.control, organization, "house", **ACTOR)
+    assert two.models_of(organization) == () and "dynamic/house" not in two.book.names
+
+
+def test_names_call_the_route_of_their_organization_and_project_alone(
+    nodes: tuple[Node, Node], organization: str
+) -> None:
+    one, two = nodes
+    project = projects.create_project(one.database, one.control, organization, "A", **ACTOR).id
+    other = organizations.create_organization(one.database, one.control, "Other", **ACTOR).id
+    one.put(organization, "a", "house-default", project=project)
+    one.publish(organization)
+    assert two.models_of(organization, "house-default", project) == ("a",)
+    assert two.models_of(organization, "house-default[1m]", project) == ("a",)
+    assert two.models_of(organization, "house-default", "proj_2") == ()
+    assert two.models_of(other, "house-default", project) == ()
+    assert [name for name, _ in two.book.names_of(organization, project)] == [
+        "dynamic/house",
+        "house-default",
+        "smart",
+    ]
+    assert [name for name, _ in two.book.names_of(other, project)] == ["smart"]
+
+
+def test_smart_is_known_to_all_and_replaced_by_a_route_of_this_name(
+    nodes: tuple[Node, Node], organization: str
+) -> None:
+    one, two = nodes
+    built_in = two.models_of(organization, "smart")
+    assert len(built_in) > 1 and two.models_of(organization, "llmgateway/Smart") == built_in
+    one.put(organization, "a", name="smart")
+    assert two.models_of(organization, "smart") == built_in  # a draft serves nobody
+    one.publish(organization, name="smart")
+    assert two.models_of(organization, "smart") == two.models_of(organization, "dynamic/smart") == ("a",)
+
+
+def test_old_versions_are_removed_but_for_the_published_one(
+    nodes: tuple[Node, Node], organization: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(route_changes, "MAX_VERSIONS", 2)
+    one = nodes[0]
+    for model in "abcd":
+        one.put(organization, model)
+        one.publish(organization)
+    versions = route_changes.list_versions(one.database, organization, "house")
+    assert [version.version for version in versions] == [4, 3]
+    one.publish(organization, 3)
+    one.put(organization, "e")
+    route_changes.publish_route(one.database, one.control, organization, "house", 3, **ACTOR)
+    assert one.models_of(organization) == ("c",)
