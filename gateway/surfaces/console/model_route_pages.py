@@ -154,7 +154,7 @@ def _organization(visitor: Visitor, inbound: Inbound, organization: Any) -> dict
         "writes": visitor.manages("rules:write", organization.id),
         "routes": routes,
         "savings": savings[:SHOWN_SAVINGS],
-        "saved": sum(float(one["saved"]) for one in savings),
+        "saved": sum(parse_usd(one["saved"]) for one in savings),
     }
 
 

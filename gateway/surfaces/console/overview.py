@@ -14,7 +14,7 @@ from gateway.accounts.spending_limits import SpendingLimits
 from gateway.accounts.teams import list_teams
 from gateway.clock import DAY_US, to_datetime
 from gateway.limits.budgets import Status
-from gateway.money import NANO, round_usd
+from gateway.money import NANO, parse_usd, round_usd
 from gateway.routing.cooldowns import POLICIES
 from gateway.runtime.threads import compute
 from gateway.surfaces.console.grouping import NO_APP
@@ -147,6 +147,7 @@ DAYS = 30
 PERIODS = {"30d": DAYS, "7d": 7, "90d": 90}
 DAYS_PER_MONTH = 31
 AVERAGED_DAYS = 7  # number of complete days in the average that the forecast extends
+SAVINGS = ManagementCall("GET /orgs/<organization_id>/routes/savings")
 LATENCY = ManagementCall("GET /activity/latency")
 ASK = ManagementCall("POST /orgs/<organization_id>/limits/<limit_id>/requests")
 MEMBERSHIP = ManagementCall("GET /orgs/<organization_id>/membership")
@@ -204,8 +205,16 @@ def show(call: PageCall) -> Outbound:
         is_new=not figures["totals"]["requestCount"] and _has_new_request(services, visitor),
         latency=_find_latency(visitor, inbound),
         budgets=list_budgets(visitor, inbound),
+        saved=sum_route_savings(call, days),
         **figures,
     )
+
+
+def sum_route_savings(call: PageCall, days: int) -> int:
+    """Return what routes saved in organizations whose routes the visitor may see, in nano-dollars."""
+    organizations = [one.id for one in call.visitor.organizations() if call.visitor.manages("rules:read", one.id)]
+    found = [call.run(SAVINGS, {"days": days}, organization_id=ident) for ident in organizations]
+    return sum(parse_usd(one["saved"]) for savings in found for one in savings)
 
 
 def _has_new_request(services: Services, visitor: Visitor) -> bool:

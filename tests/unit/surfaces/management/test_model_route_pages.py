@@ -5,6 +5,9 @@ import re
 
 import pytest
 
+from gateway.metering import route_usage
+from gateway.metering.usage_table import raw_id
+
 EMAIL, PASSWORD = "owner@localhost", "correct horse battery"
 OWN = {"Origin": "http://localhost"}
 FIELD = re.compile(r'name="(\w+)" value="([^"]*)"')
@@ -94,3 +97,18 @@ def test_unknown_version_and_unknown_route_are_not_found(routes) -> None:
     first = routes("POST", "/house/publish", {})[1]["route"]
     again = routes("POST", "/house/publish", {})[1]["route"]
     assert (first["publishedVersion"], again["publishedVersion"]) == (1, 1)  # an unchanged draft is no new version
+
+
+def test_overview_and_page_show_what_routes_saved(shared_tenants, browser) -> None:
+    assert "Saved by routes" not in browser.get("/console").text
+    visitor = shared_tenants.services.store
+    organization = shared_tenants.gateway.organization_id
+    values = (bytes(16), 0, raw_id(organization), bytes(16), "house", 3, "hard", "gpt-4o", "stop", 0, 900)
+    row = (*values, 1_000_000_000, 3_500_000_000, visitor.database.now_us())
+    visitor.database.write(lambda: visitor.database.execute(route_usage.RECORD.sql, row))
+    try:
+        assert "Saved by routes" in browser.get("/console").text
+        page = browser.get(PATH).text
+        assert "$2.50</span> in the last 30 days" in page and "house, version 3" in page
+    finally:
+        visitor.database.write(lambda: visitor.database.execute("DELETE FROM route_usage WHERE route = ?", ("house",)))
