@@ -266,7 +266,7 @@ def remove_view(call: PageCall) -> Outbound:
 
 def _show(call: PageCall, arguments: dict[str, str], view: SavedView | None) -> Outbound:
     visitor = call.visitor
-    choices = _read_choices(call, arguments)
+    choices = read_choices(call, arguments)
     database = call.services.store.database
     projects = {project.id: project.name for project in list_projects(database, list(visitor.memberships))}
     scope = scope_of(visitor, choices.report.get("projectId"), choices.report.get("apiKeyId", ""))
@@ -276,7 +276,7 @@ def _show(call: PageCall, arguments: dict[str, str], view: SavedView | None) -> 
         tags = list_tags(database, scope.owners.project_ids)
     tag = arguments.get("tag", "").strip().lower()[:MAX_TAG_LENGTH] or next(iter(tags), "") or DEFAULT_TAG
     naming = GroupingScope(visitor, scope.keys, find_tag(choices.group, choices.split, choices.filters, tag))
-    question = _ask(visitor, choices, scope, naming)
+    question = ask(visitor, choices, scope, naming)
     usage = read_usage(database, question)
     times = None
     if question.measure.timed:
@@ -312,7 +312,8 @@ def _show(call: PageCall, arguments: dict[str, str], view: SavedView | None) -> 
     )
 
 
-def _read_choices(call: PageCall, arguments: Mapping[str, str]) -> UsageChoices:
+def read_choices(call: PageCall, arguments: Mapping[str, str]) -> UsageChoices:
+    """Return the choices that parameters name; what cannot be combined is left out."""
     filters = read_filters(arguments)
     group = _choose(open_groups(families_of(filters)), arguments.get("groupBy"))
     splits = split_groups(group, families_of(filters))
@@ -382,7 +383,8 @@ def _export_path(choices: UsageChoices) -> str:
     return f"/activity/export?{urlencode(choices.report)}"
 
 
-def _ask(visitor: Visitor, choices: UsageChoices, scope: UsageScope, naming: GroupingScope) -> UsageQuestion:
+def ask(visitor: Visitor, choices: UsageChoices, scope: UsageScope, naming: GroupingScope) -> UsageQuestion:
+    """Return the question that choices ask within a scope."""
     groups = [GROUPS[group] for group in choices.groups]
     dimension = find_dimension(groups, families_of(choices.filters))
     owners = filter_keys(choices.filters, naming)
@@ -428,7 +430,7 @@ def _show_figures(
     if compared and times is None and not question.is_of_sessions:
         columns.append(Column("Change", "change", numeric=True))
     draw = build_lines if measure.is_ratio else build_plot
-    links = _link_bars(question, choices)
+    links = link_bars(question, choices)
     queries = {label: link.query for label, link in zip(labels, links, strict=True)}
     shown_total = _write(measure, total)
     shown_steps = [{"date": label, "query": queries[label], **_write(measure, sums)} for label, sums in listed]
@@ -522,7 +524,7 @@ def _find_queries(usage: PeriodUsage) -> dict[str, str]:
     return {name: urlencode(found) for name, found in shown.items() if found and "team" not in found}
 
 
-def _link_bars(question: UsageQuestion, choices: UsageChoices) -> list[BarLink]:
+def link_bars(question: UsageQuestion, choices: UsageChoices) -> list[BarLink]:
     """Return for each bar its first and last day or hour, and the query that finds its requests."""
     filters = _log_filters(choices)
     span, links = question.window.span, []

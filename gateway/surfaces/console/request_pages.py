@@ -22,6 +22,7 @@ from gateway.routing.record import RoutingDecision
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.console.grouping import NO_APP
 from gateway.surfaces.console.page_calls import PageCall, page_operations
+from gateway.surfaces.console.request_histogram import plot_requests
 from gateway.surfaces.console.routing_pages import describe_decision
 from gateway.surfaces.console.shown_conversation import ShownConversation, read_conversation, write_pretty
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
@@ -277,9 +278,11 @@ def show_list(call: PageCall) -> Outbound:
         suggestions = _suggest(call)
     chosen = {name: arguments[name] for name in FILTERS if name in arguments}
     turned = {**chosen, "live": "" if live else "1"}
+    is_part = live or bool(arguments.get("cursor")) or call.error is not None
     return call.page(
         "requests/requests.html",
         TITLE,
+        histogram=None if is_part else plot_requests(call, chosen),
         path=PATH,
         live=live,
         filters={name: arguments.get(name, "") for name in FILTERS},

@@ -128,6 +128,11 @@ def read_usage(database: Database, question: UsageQuestion) -> PeriodUsage:
     return at_once(database, lambda: _read(database, question))
 
 
+def read_totals(database: Database, question: UsageQuestion) -> Steps:
+    """Return all usage by bar. Unavailable."""
+    return at_once(database, lambda: _read_totals(database, question, question.bars))
+
+
 def _read(database: Database, question: UsageQuestion) -> PeriodUsage:
     totals = _read_totals(database, question, question.bars)
     tags = _list_values(database, question)

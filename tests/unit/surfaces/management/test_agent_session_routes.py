@@ -6,7 +6,10 @@ import re
 import pytest
 from support import console
 from support.management import Person, Tenants
+from support.usage import usage_row
 
+from gateway.clock import DAY_US
+from gateway.metering.log.records import LoggedRequest
 from gateway.surfaces.console import agent_session_pages
 
 CHOICE = re.compile(r'<option value="([^"]*)"')
@@ -70,7 +73,7 @@ def open_page(tenants: Tenants, who: Person, query: str = "") -> str:
 
 
 def shown_on(page: str) -> list[str]:
-    return re.findall(r'title="Show the requests">([^<]+)<', page)
+    return re.findall(r'title="Show the turns">([^<]+)<', page)
 
 
 def test_the_page_shows_sessions_with_links_to_their_requests(asked: Tenants) -> None:
@@ -116,3 +119,34 @@ def test_the_search_finds_an_older_session_by_its_complete_name(asked: Tenants, 
     ask(asked, asked["acme developer"], "second:10")
     asked.services.store.journal.flush(60)
     assert shown_on(open_page(asked, owner, "?q=second:1")) == ["second:10", "second:1"]
+
+
+def test_a_session_is_a_timeline_of_its_turns(asked: Tenants) -> None:
+    owner, colleague = asked["acme owner"], asked["acme colleague"]
+    [path] = re.findall(r'href="http://localhost(/console/sessions/turns[^"]*session=first)"', open_page(asked, owner))
+    page = console.open_page(asked, owner, path)
+    logs = asked.ok("GET", "/logs?session=first", owner)["logs"]
+    turns = re.findall(r'href="http://localhost/console/logs/([0-9a-f]{32})">(\d)\. ', page)
+    assert turns == [(log["id"], str(number)) for number, log in enumerate(reversed(logs), 1)]
+    so_far = re.findall(r'data-label="So far" class="number"><span title="\$([\d.]+)"', page)
+    assert float(so_far[-1]) == pytest.approx(sum(float(log["cost"]) for log in logs))
+    assert len(re.findall(r"<title[^>]*>[^<]*UTC: ", page)) == 2 * len(logs)
+    own = console.open_page(asked, colleague, "/console/sessions/turns?session=first")
+    assert len(re.findall(r'class="open"', own)) == 1
+    for who, query in (
+        (colleague, "session=second:1"),
+        (owner, "session=none"),
+        (owner, ""),
+        (owner, "session=%00<b>"),
+    ):
+        assert "<b>" not in console.open_page(asked, who, f"/console/sessions/turns?{query}", 404)
+
+
+def test_a_turn_that_reads_less_from_the_cache_than_the_one_before_lost_it() -> None:
+    def turn_of(fresh: int, cached: int, written: int = 0) -> LoggedRequest:
+        row = usage_row(DAY_US, input=fresh, cache_read=cached, cache_write=written, cost_nusd=5)
+        return LoggedRequest(row.request, (row,))
+
+    sizes = ((2_000, 0, 1_900), (10, 1_900), (10, 1_900, 500), (4_000, 0), (10, 4_000), (10, 2_100), (500, 900), (9, 0))
+    turns = agent_session_pages.read_turns([turn_of(*size) for size in sizes])
+    assert [turn.lost for turn in turns] == [0, 0, 0, 1_900, 0, 0, 2_100, 0]

@@ -120,7 +120,8 @@ def furnish(tenants: Tenants, owner: Person) -> None:
     tenants.ok("POST", identities, owner, {**identity, "audience": organization})
     body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
     for person in (owner, tenants[f"{'acme' if owner is tenants['acme owner'] else 'rival'} developer"]):
-        tenants.ok("POST", "/v1/chat/completions", person.key.token, body)
+        tenants.ok("POST", "/v1/chat/completions", person.key.token, body, x_session_id="walk")
+    tenants.services.store.journal.flush(60)
 
 
 def csrf_of(tenants: Tenants, who: Person) -> str:

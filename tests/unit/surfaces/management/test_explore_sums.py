@@ -256,6 +256,34 @@ def hour_of(row: UsageRecord, day: date) -> str:
     return f"{at:%H}" if at.date() == day else ""
 
 
+def test_a_plot_above_the_requests_counts_those_that_the_filters_find(used: Tenants, rows: list[UsageRecord]) -> None:
+    owner, developer = used["acme owner"], used["acme developer"]
+    own = [row for row in rows if row.api_key == raw_id(developer.key.info.id)]
+    chosen = [
+        ({}, rows),
+        ({"apiKeyId": developer.key.info.id}, own),
+        ({"userId": developer.user_id, "model": "openai/gpt-5"}, [row for row in own if row.served == "gpt-5"]),
+        ({"metadata": "team:ads"}, [row for row in rows if row.tags == '{"team":"ads"}']),
+    ]
+    for filters, found in chosen:
+        page = open_page(used, owner, f"/console/logs?{urlencode({'timeRange': '30d', **filters})}")
+        assert f'<h2 id="histogram"><span title="{len(found)}"' in page, filters
+        failed = [int(count) for count in re.findall(r"\nFailed: (\d+)", page)]
+        assert sum(failed) == sum(row.error is not None for row in found)
+        links = re.findall(
+            r'<a href="http://localhost(/console/logs\?[^"]*)" tabindex="-1"><title>([\d-]+): (\d+)', page
+        )
+        assert sum(int(count) for *_, count in links) == len(found) and len(links) == 30
+        if "metadata" not in filters:  # the log finds tags by its own entries, which these rows do not have
+            link, day, count = next(one for one in links if int(one[2]))
+            assert open_page(used, owner, link).count('class="open"') == int(count), day
+    for lacking in ("status=200", "errorCode=x", "model=gpt-5", "session=first&metadata=team:ads", "from=2026-01-01"):
+        assert 'id="histogram"' not in open_page(used, owner, f"/console/logs?timeRange=30d&{lacking}")
+    assert 'id="histogram"' not in open_page(used, used["rival owner"], "/console/logs?timeRange=30d")
+    foreign = open_page(used, used["rival owner"], f"/console/logs?apiKeyId={developer.key.info.id}")
+    assert 'id="histogram"' not in foreign
+
+
 def test_the_former_address_leads_to_the_same_figures(used: Tenants) -> None:
     headers = {"Cookie": f"llmgateway.session_token={used['acme owner'].token}"}
     answer = used.client.get("/console/usage?groupBy=user&timeRange=30d", headers=headers)
