@@ -150,7 +150,7 @@ class RequestEditor:
 
     def across(self, texts: list[str], place: Place) -> list[str]:
         """Return texts that follow each other as they may be sent, where a value begins in one and ends in another: its
-        placeholder is in the first."""
+        placeholder is in the first. What overlaps a value of one text is none."""
         whole = "".join(texts)
         ends = list(accumulate(map(len, texts)))
         found = [
@@ -159,6 +159,13 @@ class RequestEditor:
             for match in _moved(self._rules.find(whole[start:end], place, self._masks), start)
             if bisect(ends, match.start) != bisect_left(ends, match.end)
         ]
+        if found:
+            inside = [
+                match
+                for text, end in zip(texts, ends, strict=True)
+                for match in _moved(self._rules.find(text, place, self._masks), end - len(text))
+            ]
+            found = _beside(found, inside)
         if not found:
             return texts
         for match in found:
@@ -231,6 +238,18 @@ def _seams(ends: Sequence[int]) -> list[tuple[int, int]]:
         else:
             seams.append((start, end + SEAM))
     return seams
+
+
+def _beside(matches: Sequence[Match], others: Sequence[Match]) -> list[Match]:
+    """Return the matches that overlap none of the others, which are ordered by their start."""
+    starts = [other.start for other in others]
+    furthest = list(accumulate((other.end for other in others), max))
+    kept = []
+    for match in matches:
+        before = bisect_left(starts, match.end)
+        if not before or furthest[before - 1] <= match.start:
+            kept.append(match)
+    return kept
 
 
 def _moved(matches: Sequence[Match], offset: int) -> list[Match]:

@@ -16,8 +16,11 @@ from gateway.guardrails.rule_sets import INPUTS, GuardrailRule
 
 PAGE = ROOT / "docs/guardrails.md"
 BEGIN, END = "<!-- operations: begin -->\n", "<!-- operations: end -->\n"
-# Paths that send nothing to a provider: they count, explain or store.
-CALLING_NO_MODEL = re.compile(r"explain|count_tokens|countTokens|input_tokens|client_secrets|/config$|/cancel$")
+# Paths that send nothing to a provider: they count, explain or store. Lines of batches and responses in the background
+# are sent later, as requests of the operations in the table.
+CALLING_NO_MODEL = re.compile(
+    r"explain|count_tokens|countTokens|input_tokens|client_secrets|/config$|/cancel$|^/v1/(files|uploads)|batches$"
+)
 TOOLS = (
     Step("POST", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "chat", "arguments": {
         "model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello!"}]}}}, access="key"),
@@ -39,7 +42,7 @@ def steps() -> dict[str, Step]:
     for step in (*MODELS, *TOOLS):
         body = step.body if isinstance(step.body, dict) else {}
         calls = step.method == "POST" and step.access == "key" and step.status == 200
-        if not calls or CALLING_NO_MODEL.search(step.path):
+        if not calls or CALLING_NO_MODEL.search(step.path) or body.get("background"):
             continue
         if step.path == "/mcp" and body.get("method") != "tools/call":
             continue

@@ -139,3 +139,10 @@ def test_texts_without_a_value_at_their_ends_stay_as_they_are() -> None:
     whole = message_of(f"Pay with {CARD}.", "And with nothing.")
     edited = TextWalk(editor).edit(whole, "prompt")
     assert edited.parts[1] is whole.parts[1] and "CARD_" in edited.parts[0].text
+
+
+def test_value_at_the_end_of_a_text_is_no_part_of_one_that_the_next_text_would_make() -> None:
+    rule = GuardrailRule("g", "Mail", "mask", ("email",))
+    editor = RequestEditor(RuleSet([rule], str), Masks(b"k" * 32), Findings())
+    edited = TextWalk(editor).edit(message_of("anna@mail.test", "bert@mail.test", "carl"), "prompt")
+    assert [part.text[:6] for part in edited.parts] == ["EMAIL_", "EMAIL_", "carl"]
