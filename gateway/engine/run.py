@@ -27,7 +27,7 @@ from gateway.errors import (
 )
 from gateway.limits.cost_bound import CostBound
 from gateway.money import format_usd
-from gateway.neutral.cache_marks import AUTOMATIC, LEAST_BYTES, Ttl, apply_policy, minimum_bytes
+from gateway.neutral.cache_marks import AUTOMATIC, LEAST_BYTES, MIN_TURNS, Ttl, apply_policy, minimum_bytes
 from gateway.neutral.chat import ChatRequest, FinishReason
 from gateway.neutral.request import Request
 from gateway.neutral.usage import Usage
@@ -112,8 +112,12 @@ class Run(Struct, eq=False):
         policy = self.context.caller.cache_markers
         mapping = target.mapping
         ttl: Ttl = ""
-        if request.requirements.prompt_bytes > LEAST_BYTES and policy == AUTOMATIC:
-            ttl = self._cache_ttl(request, mapping)
+        if policy == AUTOMATIC:
+            needs = request.requirements
+            if needs.prompt_bytes > LEAST_BYTES:
+                ttl = self._cache_ttl(request, mapping)
+            elif needs.messages < MIN_TURNS:
+                return request
         return apply_policy(request, policy, mapping.min_cacheable_tokens, ttl)
 
     def _cache_ttl(self, request: ChatRequest, mapping: Mapping) -> Ttl:

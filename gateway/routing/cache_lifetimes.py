@@ -1,20 +1,22 @@
 """How long a provider keeps the prompt of a conversation: five minutes, or an hour where its pauses make that cheaper.
 
-An hour costs more to write and nothing more to read. It pays for a conversation that goes on after more than five
-minutes again and again, each time with its whole prompt to be written anew. Its pauses so far stand for those to come.
-The lifetime changes only when the provider has forgotten the prompt anyway, so that no prompt is written twice.
+An hour costs more to write and nothing more to read. It pays for conversations that go on again and again after more
+than five minutes, each time with the whole prompt to be written anew. For each turn both lifetimes are priced: for all
+conversations with the same instructions in a project, since those of a person who reads are not like those of
+sub-agents, and for the session. The lifetime of a conversation is chosen at its beginning, and again whenever the
+provider has forgotten the prompt anyway, so that no prompt is written twice.
 """
 
 from hashlib import blake2b
+from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from gateway.catalogue.entries import Mapping
+from gateway.catalogue.entries import Mapping, TokenRates
 from gateway.catalogue.prices import rates_at
 from gateway.clock import HOUR_US, MINUTE_US, SECOND_US, Clock
 from gateway.errors import GatewayError
-from gateway.neutral.cache_marks import HOUR, MIN_TURNS, Ttl, member
+from gateway.neutral.cache_marks import HOUR, INSTRUCTIONS, MIN_TURNS, Ttl, member
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.usage import Usage
 from gateway.routing.sticky import StickyMemory, Store
@@ -26,48 +28,73 @@ CAPACITY = 50_000
 SHARED_INTERVAL_US = MINUTE_US
 SAMPLE = 2048  # characters of a text that tell one conversation from another
 SAMPLED_BLOCKS = 8
+KIND_SAMPLE = 200  # characters at the beginning of the longest instruction, which dates and folders follow
+# Weights, in turns: of earlier sessions beside the present one, and of the assumption that nothing is saved.
+EARLIER_WEIGHT = 100
+DOUBT = 10
+FEWEST_TURNS = 2
+USUAL_LENGTH = 20  # of a conversation, while few are known
+MOST_TURNS = 1_000  # from then on old turns count less
 
 
-class CachedTurns(Struct, frozen=True):
-    """The turns of a conversation: when the last one was asked (µs), the tokens of the first prompt and the last one,
-    pauses after which only an hour would have kept the prompt, pauses after which nothing would, and whether it is
-    kept for an hour."""
+class CachedPrompt(Struct, frozen=True):
+    """The last turn of a conversation: when it was asked (µs), the tokens of its prompt, and whether the provider keeps
+    that for an hour."""
 
     asked_us: int
-    first: int
     tokens: int
-    pauses: int = 0
-    losses: int = 0
     hour: bool = False
 
 
+class LifetimeCosts(Struct):
+    """What the prompts of turns cost with each lifetime, in nano-dollars per million, but for those of first turns, and
+    the numbers of these turns and of conversations."""
+
+    short: float = 0.0
+    hour: float = 0.0
+    turns: float = 0.0
+    conversations: float = 0.0
+
+
 class CacheTurn(Struct, frozen=True):
-    """A turn of a conversation: when it was asked (µs), the digest of the conversation ("" where its provider has one
-    lifetime only), and the lifetime of its marks ("": the provider's default)."""
+    """A turn of a conversation: when it was asked (µs), the digests of the conversation ("" where its provider has one
+    lifetime only), of its session and of its instructions, and the lifetime of its marks ("": the provider's
+    default)."""
 
     asked_us: int
     key: str = ""
+    session: str = ""
+    kind: str = ""
     ttl: Ttl = ""
 
 
 class CacheLifetimes:
-    """Conversations of sessions by digest, in the memory of a worker and in a store that all workers share."""
+    """The last turns of conversations, in the memory of a worker and in a store that all workers share, and the costs
+    of the turns that this worker served."""
 
     def __init__(self, clock: Clock, store: Store | None) -> None:
         self._clock = clock
         self._memory = StickyMemory(clock, KEPT_S, CAPACITY)
         self._store = store
+        self._costs: dict[str, LifetimeCosts] = {}
 
     def begin(self, scope: str, session: str, mapping: Mapping, request: ChatRequest) -> CacheTurn:
         """Return a turn of a session of `scope` (a project), with the lifetime of the marks in its prompt."""
         now_us = self._clock.now_us()
-        if not _has_choice(mapping, now_us):
+        rates = rates_at(mapping, now_us, 0)
+        if rates.input_cache_write_1h is None or rates.input_cache_write is None:
             return CacheTurn(now_us)
-        key = conversation_key(scope, session, mapping, request)
+        place = f"cache\0{scope}\0{mapping.key}\0"
+        kind = _digest(place, _instruction_of(request))
+        own = _digest(place, kind, session)
+        key = _digest(own, *_opening(request))
         known = self._find(key, now_us) if request.requirements.messages >= MIN_TURNS else None
-        if known is not None and self._next(known, now_us, mapping).hour:
-            return CacheTurn(now_us, key, HOUR)
-        return CacheTurn(now_us, key)
+        if known is not None and now_us - known.asked_us <= _lifetime_us(known.hour):
+            hour = known.hour
+        else:
+            tokens = known.tokens if known is not None else request.requirements.prompt_bytes // 4
+            hour = self._saves(kind, own, rates, tokens)
+        return CacheTurn(now_us, key, own, kind, HOUR if hour else "")
 
     def is_long(self, scope: str, session: str, mapping: Mapping, request: ChatRequest) -> bool:
         """Return whether the prompt of a conversation is kept for an hour."""
@@ -82,102 +109,125 @@ class CacheLifetimes:
         asked_us = turn.asked_us
         tokens = usage.input_total
         known = _read(self._memory.get(turn.key))
-        if known is None:
-            turns = CachedTurns(asked_us, tokens, tokens)
-        elif asked_us >= known.asked_us:
-            turns = replace(self._next(known, asked_us, mapping), asked_us=asked_us, tokens=tokens)
-        else:
+        if known is not None and asked_us < known.asked_us:
             return  # a later turn was answered before
-        self._memory.put(turn.key, _write(turns))
+        rates = rates_at(mapping, asked_us, tokens)
+        for name in (turn.kind, turn.session):
+            self._count(name, known, asked_us, tokens, rates)
+        prompt = CachedPrompt(asked_us, tokens, turn.ttl == HOUR)
+        self._memory.put(turn.key, _write(prompt))
         if known is None or asked_us // SHARED_INTERVAL_US != known.asked_us // SHARED_INTERVAL_US:
-            self._share(turn.key, turns)
+            self._share(turn.key, prompt)
 
-    def _next(self, turns: CachedTurns, now_us: int, mapping: Mapping) -> CachedTurns:
-        """Return the turns with the pause before a turn at `now_us`, and the lifetime from that turn on."""
-        gap_us = now_us - turns.asked_us
-        pauses = turns.pauses + (SHORT_US < gap_us <= HOUR_US)
-        losses = turns.losses + (gap_us > HOUR_US)
-        hour = turns.hour
-        if gap_us > (HOUR_US if hour else SHORT_US):
-            hour = _pays(mapping, now_us, turns, pauses, losses)
-        return replace(turns, pauses=pauses, losses=losses, hour=hour)
+    def _saves(self, kind: str, own: str, rates: TokenRates, tokens: int) -> bool:
+        """Return whether an hour saves more in the turns that a conversation still has than its prompt of `tokens`
+        costs more to write now."""
+        earlier = self._costs.get(kind) or LifetimeCosts()
+        present = self._costs.get(own) or LifetimeCosts()
+        if earlier.turns < FEWEST_TURNS:
+            return False
+        share = min(1.0, EARLIER_WEIGHT / earlier.turns)
+        saved = (earlier.short - earlier.hour) * share + present.short - present.hour
+        turns = earlier.turns * share + present.turns + DOUBT
+        length = (earlier.turns + USUAL_LENGTH) / (earlier.conversations + 1)
+        return saved / turns * length > ((rates.input_cache_write_1h or 0) - (rates.input_cache_write or 0)) * tokens
 
-    def _find(self, key: str, now_us: int) -> CachedTurns | None:
+    def _count(self, name: str, known: CachedPrompt | None, asked_us: int, tokens: int, rates: TokenRates) -> None:
+        costs = self._costs.pop(name, None) or LifetimeCosts()
+        self._costs[name] = costs
+        if len(self._costs) > CAPACITY:
+            del self._costs[next(iter(self._costs))]
+        if known is None:
+            costs.conversations += 1
+            return
+        gap_us = asked_us - known.asked_us
+        costs.short += _prompt_cost(rates, rates.input_cache_write or 0, known.tokens, tokens, gap_us <= SHORT_US)
+        costs.hour += _prompt_cost(rates, rates.input_cache_write_1h or 0, known.tokens, tokens, gap_us <= HOUR_US)
+        costs.turns += 1
+        if costs.turns > MOST_TURNS:
+            costs.short, costs.hour = costs.short / 2, costs.hour / 2
+            costs.turns, costs.conversations = costs.turns / 2, costs.conversations / 2
+
+    def _find(self, key: str, now_us: int) -> CachedPrompt | None:
         """Return what is known of a conversation, from the store where the memory may have missed turns."""
-        turns = _read(self._memory.get(key))
-        if turns is not None and now_us - turns.asked_us <= SHORT_US:
-            return turns
-        if self._store is None:
-            return turns
+        known = _read(self._memory.get(key))
+        if self._store is None or (known is not None and now_us - known.asked_us <= SHORT_US):
+            return known
         try:
             shared = _read(self._store.get(key))
         except GatewayError:
-            return turns
-        if shared is None or (turns is not None and turns.asked_us >= shared.asked_us):
-            return turns
+            return known
+        if shared is None or (known is not None and known.asked_us >= shared.asked_us):
+            return known
         self._memory.put(key, _write(shared))
         return shared
 
-    def _share(self, key: str, turns: CachedTurns) -> None:
+    def _share(self, key: str, prompt: CachedPrompt) -> None:
         if self._store is not None:
             try:
-                self._store.put(key, _write(turns), KEPT_S)
+                self._store.put(key, _write(prompt), KEPT_S)
             except GatewayError:
                 return  # without the store each worker knows the turns that it served
 
 
-def conversation_key(scope: str, session: str, mapping: Mapping, request: ChatRequest) -> str:
-    """Return the digest of a conversation: of its project, its session and what its first user message begins with,
-    since the agents of a session have separate conversations."""
-    digest = blake2b(f"cache\0{scope}\0{mapping.key}\0{session}".encode(errors="replace"), digest_size=16)
-    for text in _opening(request):
-        digest.update(b"\0")
+def _prompt_cost(rates: TokenRates, write: int, before: int, tokens: int, kept: bool) -> int:
+    """Return the price of a prompt of which the provider has that of the turn before, or nothing any more."""
+    read = rates.input_cache_read if rates.input_cache_read is not None else rates.prompt or 0
+    cached = min(before, tokens) if kept else 0
+    return cached * read + (tokens - cached) * write
+
+
+def _lifetime_us(hour: bool) -> int:
+    return HOUR_US if hour else SHORT_US
+
+
+def _digest(*texts: str) -> str:
+    digest = blake2b(digest_size=16)
+    for text in texts:
         digest.update(text[:SAMPLE].encode(errors="replace"))
+        digest.update(b"\0")
     return digest.hexdigest()
 
 
+def _instruction_of(request: ChatRequest) -> str:
+    """Return the beginning of the longest instruction, by which the agents of a project differ."""
+    system = None if request.native is None else request.native.body.get("system")
+    texts = _texts_of(system)
+    for message in _messages_of(request)[:SAMPLED_BLOCKS]:
+        if member(message, "role") in INSTRUCTIONS:
+            texts += _texts_of(member(message, "content") or member(message, "parts"))
+    return max(texts, key=len, default="")[:KIND_SAMPLE]
+
+
 def _opening(request: ChatRequest) -> list[str]:
-    """Return the texts of the first user message, from the caller's own body where that has messages."""
+    """Return the texts of the first user message, by which the conversations of a session differ."""
+    first = next((message for message in _messages_of(request) if member(message, "role") == "user"), None)
+    return _texts_of(member(first, "content") or member(first, "parts"))
+
+
+def _messages_of(request: ChatRequest) -> Any:
+    """Return the messages, those of the caller's own body where it has some."""
     native = request.native
     messages = None if native is None else native.body.get("messages")
-    if not isinstance(messages, list | tuple):
-        messages = request.conversation().messages
-    first = next((message for message in messages if member(message, "role") == "user"), None)
-    content = member(first, "content") or member(first, "parts") or ()
+    if isinstance(messages, list | tuple):
+        return messages
+    return request.conversation().messages
+
+
+def _texts_of(content: Any) -> list[str]:
     if isinstance(content, str):
         return [content]
-    texts = [member(block, "text") for block in content[:SAMPLED_BLOCKS]]
+    texts = [member(block, "text") for block in (content or ())[:SAMPLED_BLOCKS]]
     return [text for text in texts if isinstance(text, str)]
 
 
-def _has_choice(mapping: Mapping, at_us: int) -> bool:
-    """Return whether the mapping has a price for each lifetime, as those have that let the caller choose."""
-    rates = rates_at(mapping, at_us, 0)
-    return rates.input_cache_write_1h is not None and rates.input_cache_write is not None
+def _write(prompt: CachedPrompt) -> str:
+    return f"{prompt.asked_us // SECOND_US}:{prompt.tokens}:{int(prompt.hour)}"
 
 
-def _pays(mapping: Mapping, at_us: int, turns: CachedTurns, pauses: int, losses: int) -> bool:
-    """Return whether an hour would cost less for turns and pauses like those so far, the prompt of now included, which
-    is written in any case."""
-    rates = rates_at(mapping, at_us, turns.tokens)
-    write = rates.input_cache_write
-    hour = rates.input_cache_write_1h
-    if write is None or hour is None:
-        return False
-    read = rates.input_cache_read if rates.input_cache_read is not None else rates.prompt or 0
-    saved = pauses * (write - read) * turns.tokens
-    written = turns.tokens * (1 + losses) + max(0, turns.tokens - turns.first)
-    return saved > (hour - write) * written
-
-
-def _write(turns: CachedTurns) -> str:
-    numbers = (turns.asked_us // SECOND_US, turns.first, turns.tokens, turns.pauses, turns.losses, int(turns.hour))
-    return ":".join(map(str, numbers))
-
-
-def _read(text: str | None) -> CachedTurns | None:
+def _read(text: str | None) -> CachedPrompt | None:
     try:
-        asked_s, first, tokens, pauses, losses, hour = map(int, (text or "").split(":"))
+        asked_s, tokens, hour = map(int, (text or "").split(":"))
     except ValueError:
         return None
-    return CachedTurns(asked_s * SECOND_US, first, tokens, pauses, losses, hour != 0)
+    return CachedPrompt(asked_s * SECOND_US, tokens, hour != 0)

@@ -70,6 +70,13 @@ class Messages(Chat):
         }
 
 
+class SubAgent(Messages):
+    """One with instructions of its own."""
+
+    def body(self) -> Json:
+        return super().body() | {"system": f"Search for the others. {RULES}"}
+
+
 class MarkedMessages(Messages):
     """One that marks its instructions and tools, as some agents do."""
 
@@ -169,14 +176,14 @@ def test_pauses_make_the_marks_last_an_hour_where_that_costs_less(
 ) -> None:
     session = Messages()
     lives = []
-    for pause_s in (0.0, 0.0, PAUSE_S, PAUSE_S, 0.0, PAUSE_S, PAUSE_S):
+    for pause_s in (0.0, 0.0, PAUSE_S, PAUSE_S, PAUSE_S, 0.0, PAUSE_S):
         clock.advance(pause_s)
         turn(gateway, session)
         lives.append(set(marks_of(vendor)))
         session.go_on(1)
-    assert lives[:2] == [{"5m"}] * 2 and lives[3:] == [{"1h"}] * 4
+    assert lives == [{"5m"}] * 3 + [{"1h"}] * 4
     rows = usage_of(gateway)
-    assert rows[2].cache_read == 0  # forgotten in the first pause
+    assert [row.cache_read for row in rows[2:4]] == [0, 0]  # forgotten in each pause
     for before, row in pairwise(rows[3:]):
         assert row.cache_read == before.cache_read + before.cache_write
     for row in rows:
@@ -208,7 +215,7 @@ def test_an_agents_own_pauses_count_and_not_those_of_its_sub_agents(
     for number in range(4):
         turn(gateway, main)
         main.go_on(1)
-        sub = Messages()
+        sub = SubAgent()
         sub.said = [{"role": "user", "content": f"Task {number}: find it. " * 200}]
         for _ in range(5):
             clock.advance(100)

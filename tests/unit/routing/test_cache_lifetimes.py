@@ -1,5 +1,7 @@
 """How long a conversation's prompt is kept: by its pauses, across workers, and only where providers offer a choice."""
 
+from dataclasses import replace
+
 import pytest
 from support.clock import FakeClock
 
@@ -8,7 +10,7 @@ from gateway.errors import Unavailable
 from gateway.neutral.chat import ChatRequest, Conversation, Native, Requirements
 from gateway.neutral.parts import Message, Text
 from gateway.neutral.usage import Usage
-from gateway.routing.cache_lifetimes import CacheLifetimes, conversation_key
+from gateway.routing.cache_lifetimes import CacheLifetimes
 
 RATES = TokenRates(prompt=300, input_cache_read=30, input_cache_write=375, input_cache_write_1h=600)
 CLAUDE = Mapping("a", "claude", "claude", prices=(Prices(RATES),))
@@ -34,14 +36,16 @@ class SharedStore:
         self.values[key] = value
 
 
-def request(task: str = "Mend it.", messages: int = 3) -> ChatRequest:
-    talk = Conversation((Message("system", (Text("S."),)), Message("user", (Text(task),))))
+def request(task: str = "Mend it.", instruction: str = "You code.", messages: int = 3) -> ChatRequest:
+    talk = Conversation((Message("system", (Text(instruction),)), Message("user", (Text(task),))))
     return ChatRequest("m", Requirements(messages=messages), lambda: talk)
 
 
-def turn(lifetimes: CacheLifetimes, tokens: int = 10_000, mapping: Mapping = CLAUDE, **asked) -> str:
+def turn(
+    lifetimes: CacheLifetimes, tokens: int = 10_000, mapping: Mapping = CLAUDE, session: str = "session", **asked
+) -> str:
     """Serve a turn of the session and return the lifetime of its marks."""
-    begun = lifetimes.begin("project", "session", mapping, request(**asked))
+    begun = lifetimes.begin("project", session, mapping, request(**asked))
     lifetimes.served(begun, mapping, Usage(input=tokens))
     return begun.ttl
 
@@ -61,23 +65,37 @@ def lives(lifetimes: CacheLifetimes, clock: FakeClock, *pauses_min: float) -> li
     return found
 
 
-def test_a_conversation_that_pauses_is_kept_for_an_hour_from_its_next_loss_on(clock: FakeClock) -> None:
-    assert lives(CacheLifetimes(clock, None), clock, 0, 1, 10, 1, 59, 1) == ["", "", "1h", "1h", "1h", "1h"]
+def test_a_conversation_that_pauses_is_kept_for_an_hour_from_a_loss_on(clock: FakeClock) -> None:
+    found = lives(CacheLifetimes(clock, None), clock, 0, 1, 10, 1, 10, 59, 1)
+    assert found == ["", "", "", "", "1h", "1h", "1h"]
 
 
-def test_the_growth_and_the_losses_of_a_conversation_count_against_the_hour(clock: FakeClock) -> None:
-    growing = CacheLifetimes(clock, None)
-    assert turn(growing, 1000) == "" and turn(growing, 50_000) == ""
-    clock.advance(10 * MINUTE_S)
-    assert turn(growing, 60_000) == ""  # 1 x 345 x 50,000 is below 225 x (50,000 + 49,000)
-    clock.advance(10 * MINUTE_S)
-    assert turn(growing, 61_000) == "1h"
-    assert lives(CacheLifetimes(clock, None), clock, 0, 61, 61, 10, 61) == [""] * 5
+def test_an_hour_does_not_pay_without_pauses_or_beyond_them(clock: FakeClock) -> None:
+    assert lives(CacheLifetimes(clock, None), clock, *[4.0] * 20) == [""] * 20
+    assert lives(CacheLifetimes(clock, None), clock, *[61.0] * 20) == [""] * 20
+
+
+def test_the_growth_of_a_conversation_counts_against_the_hour(clock: FakeClock) -> None:
+    lifetimes = CacheLifetimes(clock, None)
+    for number in range(12):  # one pause in six turns, each of which doubles the prompt
+        clock.advance((10 if number % 6 == 5 else 1) * MINUTE_S)
+        assert turn(lifetimes, 1000 * 2**number) == ""
 
 
 def test_an_hour_ends_where_its_pauses_became_longer(clock: FakeClock) -> None:
     lifetimes = CacheLifetimes(clock, None)
-    assert lives(lifetimes, clock, 0, 10, 70) == ["", "1h", ""]
+    assert lives(lifetimes, clock, 0, 10, 10, 10, 10)[-1] == "1h"
+    assert lives(lifetimes, clock, *[70.0] * 20)[-1] == ""
+
+
+def test_a_new_session_is_kept_as_the_earlier_ones_were_worth(clock: FakeClock) -> None:
+    lifetimes = CacheLifetimes(clock, None)
+    for number in range(6):
+        for minutes in (0, 1, 10, 1, 10):
+            clock.advance(minutes * MINUTE_S)
+            turn(lifetimes, session=f"s{number}")
+    assert turn(lifetimes, session="new", messages=1) == "1h"
+    assert turn(lifetimes, session="new", task="Other.", instruction="You search.", messages=1) == ""
 
 
 def test_a_provider_with_one_lifetime_has_no_choice(clock: FakeClock) -> None:
@@ -99,18 +117,17 @@ def test_the_turns_of_other_workers_are_no_pauses(clock: FakeClock) -> None:
     assert lives(one, clock, 4) == [""]
 
 
-def test_pauses_are_known_to_all_workers(clock: FakeClock) -> None:
+def test_the_lifetime_of_a_conversation_is_known_to_all_workers(clock: FakeClock) -> None:
     store = SharedStore()
     one, other = CacheLifetimes(clock, store), CacheLifetimes(clock, store)
-    assert lives(one, clock, 0, 1) == ["", ""]
+    assert lives(one, clock, 0, 10, 10, 10, 10)[-1] == "1h"
     assert lives(other, clock, 10) == ["1h"]
-    assert lives(one, clock, 10) == ["1h"]
 
 
 def test_a_store_that_is_away_leaves_each_worker_what_it_served(clock: FakeClock) -> None:
     store = SharedStore()
     store.away = True
-    assert lives(CacheLifetimes(clock, store), clock, 0, 10) == ["", "1h"]
+    assert lives(CacheLifetimes(clock, store), clock, 0, 10, 10, 10, 10)[-1] == "1h"
 
 
 def test_the_store_is_read_after_pauses_and_written_once_a_minute(clock: FakeClock) -> None:
@@ -130,21 +147,24 @@ def test_names_of_sessions_and_texts_reach_the_store_as_digests(clock: FakeClock
     assert not [name for name in store.values if "session" in name or "Secret" in name or len(name) != 32]
 
 
-def test_a_conversation_is_told_by_project_session_model_and_opening() -> None:
-    def key(scope: str = "p", session: str = "s", mapping: Mapping = CLAUDE, task: str = "t") -> str:
-        return conversation_key(scope, session, mapping, request(task))
+def test_a_conversation_is_told_by_project_session_model_and_opening(clock: FakeClock) -> None:
+    lifetimes = CacheLifetimes(clock, None)
 
-    other = Mapping("b", "claude", "claude")
+    def key(scope: str = "p", session: str = "s", mapping: Mapping = CLAUDE, task: str = "t") -> str:
+        return lifetimes.begin(scope, session, mapping, request(task)).key
+
+    other = replace(CLAUDE, provider="b")
     keys = [key(), key(scope="q"), key(session="x"), key(mapping=other), key(task="u")]
     assert len(set(keys)) == 5 and key() == keys[0]
 
 
-def test_a_relayed_body_is_not_decoded_for_its_opening() -> None:
+def test_a_relayed_body_is_not_decoded_for_its_opening(clock: FakeClock) -> None:
     def decode() -> Conversation:
         raise AssertionError("decoded")
 
     def key(content: object) -> str:
         native = Native("x", {"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": content}]})
-        return conversation_key("p", "s", CLAUDE, ChatRequest("m", Requirements(), decode, native=native))
+        asked = ChatRequest("m", Requirements(), decode, native=native)
+        return CacheLifetimes(clock, None).begin("p", "s", CLAUDE, asked).key
 
     assert key("Mend it.") == key([{"type": "text", "text": "Mend it."}]) != key("Break it.")
