@@ -38,6 +38,7 @@ Body = dict[str, Any]
 MODEL = "anthropic/claude-opus-5"
 SEED, TURNS = 68, 1_000
 DAY_S = 9 * 3600.0
+PAUSE_S = 110.0
 MARK = {"type": "ephemeral"}
 BYTES_PER_TOKEN = 4
 COMPACT_TOKENS = 60_000
@@ -170,8 +171,9 @@ CLIENTS: tuple[tuple[type[Talk], int], ...] = ((ClaudeCode, 5), (Codex, 3), (Ope
 class Day:
     """The sessions of a day, which take turns by the simulated clock until there were enough turns."""
 
-    def __init__(self, send: Callable[[Talk, Any], Body], seed: int) -> None:
+    def __init__(self, send: Callable[[Talk, Any], Body], seed: int, pause_s: float) -> None:
         self._send = send
+        self._pause_s = pause_s
         self._chance = random.Random(seed)
         self._answer = import_from_tests("anthropic", "fakes").Answer
         self._session = 0
@@ -188,15 +190,10 @@ class Day:
             at, number, person = heapq.heappop(waiting)
             clock.advance(max(0.0, at - now))
             now = max(now, at)
-            pause_s = next(person, None)
-            heapq.heappush(
-                waiting,
-                (
-                    now + (60.0 if pause_s is None else pause_s),
-                    number,
-                    person if pause_s is not None else self._person(),
-                ),
-            )
+            wait_s = next(person, None)
+            if wait_s is None:  # the next session begins
+                person, wait_s = self._person(), 60.0
+            heapq.heappush(waiting, (now + wait_s, number, person))
 
     def _person(self) -> Iterator[float]:
         """A session of one person: prompts, and pauses between them, in seconds."""
@@ -219,7 +216,7 @@ class Day:
                 if tokens > COMPACT_TOKENS:
                     talk = self._compact(make, talk)
             self._turn(talk, 0, chance.randint(100, 1200))
-            yield chance.lognormvariate(math.log(110), 1.4)  # the person reads, thinks, has lunch
+            yield chance.lognormvariate(math.log(self._pause_s), 1.4)  # the person reads, thinks, has lunch
 
     def _sub_agents(self, make: type[Talk], session: str) -> Iterator[float]:
         """The main agent waits for sub-agents, which work at the same time."""
@@ -291,7 +288,7 @@ class Sums:
         return f"| {name} | {self.turns:,} | {self.input:,} | {shares[0]} | {shares[1]} | {self.cost / 1e9:.2f} |"
 
 
-def replay(model: str, policy: str, turns: int, seed: int) -> tuple[dict[str, Sums], Counter[int]]:
+def replay(model: str, policy: str, turns: int, seed: int, pause_s: float) -> tuple[dict[str, Sums], Counter[int]]:
     """Play the day with this model and setting of cache markers, in a gateway of its own. Return the sums by kind of
     turn and client, and the number of answers by status."""
     gateways = import_from_tests("gateways")
@@ -327,7 +324,7 @@ def replay(model: str, policy: str, turns: int, seed: int) -> tuple[dict[str, Su
                 answered: Body = reply.json()
                 return answered
 
-            Day(send, seed).play(turns, clock)
+            Day(send, seed, pause_s).play(turns, clock)
             sums = {kind: Sums() for kind in (*SYSTEM, "all")}
             for kind, row in zip(asked, shared.usage_of(gateway), strict=True):
                 sums[kind].add(row)
@@ -345,13 +342,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.agent_day", description=__doc__.partition("\n")[0])
     parser.add_argument("--turns", type=int, default=TURNS, help="turns of the day (default %(default)s)")
     parser.add_argument("--seed", type=int, default=SEED, help="of the day (default %(default)s)")
+    parser.add_argument(
+        "--pause", type=float, default=PAUSE_S, help="seconds, the median between prompts (%(default)s)"
+    )
     parser.add_argument("--model", default=MODEL, help="the model that agents ask for (default %(default)s)")
     parser.add_argument("--baseline", default="", help="another model, whose cost and cache hits are compared")
     options = parser.parse_args(arguments)
     runs = [(options.baseline, "automatic")] if options.baseline else [(options.model, "client")]
     totals = []
     for model, policy in (*runs, (options.model, "automatic")):
-        sums, _ = replay(model, policy, options.turns, options.seed)
+        sums, _ = replay(model, policy, options.turns, options.seed, options.pause)
         print(f"\n{model}, cache markers {policy}\n")
         print(
             "| Turns | Number | Input tokens | Read from the cache | Written to it | USD |\n|---|---|---|---|---|---|"
