@@ -84,10 +84,7 @@ class CacheLifetimes:
         rates = rates_at(mapping, now_us, 0)
         if rates.input_cache_write_1h is None or rates.input_cache_write is None:
             return CacheTurn(now_us)
-        place = f"cache\0{scope}\0{mapping.key}\0"
-        kind = _digest(place, _instruction_of(request))
-        own = _digest(place, kind, session)
-        key = _digest(own, *_opening(request))
+        kind, own, key = _names_of(scope, session, mapping, request)
         known = self._find(key, now_us) if request.requirements.messages >= MIN_TURNS else None
         if known is not None and now_us - known.asked_us <= _lifetime_us(known.hour):
             hour = known.hour
@@ -99,7 +96,7 @@ class CacheLifetimes:
     def is_long(self, scope: str, session: str, mapping: Mapping, request: ChatRequest) -> bool:
         """Return whether the prompt of a conversation is kept for an hour."""
         now_us = self._clock.now_us()
-        known = self._find(conversation_key(scope, session, mapping, request), now_us)
+        known = self._find(_names_of(scope, session, mapping, request)[2], now_us)
         return known is not None and known.hour
 
     def served(self, turn: CacheTurn, mapping: Mapping, usage: Usage) -> None:
@@ -179,6 +176,14 @@ def _prompt_cost(rates: TokenRates, write: int, before: int, tokens: int, kept: 
 
 def _lifetime_us(hour: bool) -> int:
     return HOUR_US if hour else SHORT_US
+
+
+def _names_of(scope: str, session: str, mapping: Mapping, request: ChatRequest) -> tuple[str, str, str]:
+    """Return the digests of a conversation's instructions, of its session, and of itself."""
+    place = f"cache\0{scope}\0{mapping.key}\0"
+    kind = _digest(place, _instruction_of(request))
+    own = _digest(kind, session)
+    return kind, own, _digest(own, *_opening(request))
 
 
 def _digest(*texts: str) -> str:
