@@ -46,7 +46,7 @@ ROOT = TESTS.parent
 # Modules (by the prefix of their path in gateway/) that no unit test imports, and the tests that exercise them through
 # the surface above.
 TRIED_THROUGH = {
-    "callers/access_tokens.py": ("unit/oauth/test_access_tokens.py",),
+    "callers/authentication.py": ("unit/oauth/test_access_tokens.py",),
     "callers/models.py": ("unit/callers/test_authentication.py", "unit/accounts/test_keys.py"),
     "callers/models.py": ("unit/oauth/test_access_tokens.py", "flows/test_oauth.py"),
     "callers/scopes.py": ("flows/test_oauth.py",),

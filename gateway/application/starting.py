@@ -30,8 +30,7 @@ from gateway.surfaces.web.operation_guard import name_of
 from gateway.surfaces.web.origins import Browsers, Hosts, make_proxies
 from gateway.surfaces.web.wsgi import REQUEST_ID, read_headers
 from gateway.surfaces.web.wsgi import start as send
-from gateway.telemetry.finished import LIVENESS, READINESS, UNMATCHED
-from gateway.telemetry.request_observers import RequestObservers
+from gateway.telemetry.request_observers import LIVENESS, READINESS, UNMATCHED, RequestObservers
 from gateway.worker import accepted_configuration
 
 if TYPE_CHECKING:

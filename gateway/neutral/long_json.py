@@ -14,8 +14,7 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
-from gateway.neutral.cut_pairs import without_halves
-from gateway.neutral.json_weight import blank_escapes, end_of_text
+from gateway.neutral.json_weight import blank_escapes, end_of_text, without_halves
 
 # Strings of many megabytes that are put together piece by piece.
 #

@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from gateway.neutral.cut_pairs import without_halves
+from gateway.neutral.json_weight import without_halves
 from gateway.neutral.parts import ToolCall
 
 NOTHING = ("", "null")

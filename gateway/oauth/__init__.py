@@ -3,7 +3,7 @@
 A **client** is an application: either registered (`clients`) or described by a document at its own URL
 (`client_documents`). A **grant** is a person's permission for one client to use one of their keys. Its codes and tokens
 are stored as keyed hashes (`grants`) and are deleted with it. `token_endpoint` connects Authlib's protocol rules to the
-store, `gateway/callers/access_tokens.py` finds the caller of a request, and `authorization_server` deletes expired
+store, `gateway/callers/authentication.py` finds the caller of a request, and `authorization_server` deletes expired
 rows.
 
 A grant is valid while the key has the `generation` that it had at consent. Rolling, deactivating or deleting the key

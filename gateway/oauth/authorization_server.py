@@ -4,8 +4,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from gateway.callers.access_tokens import TokenCallers
-from gateway.callers.authentication import Authentication
+from gateway.callers.authentication import Authentication, TokenCallers
 from gateway.callers.models import ApiKey, OAuthClient, OAuthCode, OAuthGrant, OAuthToken
 from gateway.callers.throttle import Throttle
 from gateway.clock import SECOND_US, Clock

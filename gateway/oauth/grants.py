@@ -10,7 +10,7 @@ from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import commit
 from gateway.callers import tokens as tokens_module
-from gateway.callers.access_tokens import PREFIX as ACCESS
+from gateway.callers.authentication import PREFIX as ACCESS
 from gateway.callers.models import (
     ApiKey,
     Member,

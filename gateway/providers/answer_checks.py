@@ -6,8 +6,7 @@ import orjson
 
 from gateway.errors import EmptyAnswer, UpstreamFailed
 from gateway.neutral.chat import FinishReason
-from gateway.neutral.cut_pairs import without_halves
-from gateway.neutral.json_weight import OPENING, has_more_parts
+from gateway.neutral.json_weight import OPENING, has_more_parts, without_halves
 from gateway.neutral.long_json import LONG_BYTES, loads_in_pieces
 from gateway.neutral.parameters import MAX_CHOICES
 from gateway.neutral.usage import Usage

@@ -11,7 +11,6 @@ import orjson
 from msgspec import Struct, structs
 
 from gateway.errors import GatewayError, UpstreamFailed
-from gateway.neutral.cut_pairs import join_halves
 from gateway.neutral.events import (
     Batch,
     Failed,
@@ -24,6 +23,7 @@ from gateway.neutral.events import (
     TextDelta,
     ToolCallDelta,
 )
+from gateway.neutral.json_weight import join_halves
 from gateway.neutral.long_json import loads_long
 from gateway.neutral.usage import Usage
 from gateway.providers.answer_checks import NOT_JSON, check_parts

@@ -8,9 +8,9 @@ kilobytes.
 from collections.abc import Mapping
 
 from gateway.accounts.provisioning.scim_tokens import is_scim_token
-from gateway.accounts.service_account_login import is_service_account_token
+from gateway.accounts.service_accounts import is_service_account_token
 from gateway.accounts.sessions import PREFIX
-from gateway.callers.access_tokens import is_access_token
+from gateway.callers.authentication import is_access_token
 from gateway.runtime.threads import work_for
 from gateway.surfaces.visitors.visitor import COOKIE, read_cookie, visit
 from gateway.surfaces.web.auth import caller_of, token_of

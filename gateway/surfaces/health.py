@@ -11,7 +11,7 @@ from gateway.build_stamp import full_version
 from gateway.surfaces.visitors.validation_schemas import Body, TextField
 from gateway.surfaces.web.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.web.http_responses import OPENAI, json_reply
-from gateway.telemetry.finished import LIVENESS, READINESS
+from gateway.telemetry.request_observers import LIVENESS, READINESS
 from gateway.worker.services import Services
 
 TEXT = ("Content-Type", "text/plain; charset=utf-8")

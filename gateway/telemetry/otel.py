@@ -26,7 +26,7 @@ from gateway.runtime.process import without_fork_hooks
 from gateway.runtime.state_changes import StateLog
 from gateway.runtime.threads import Job
 from gateway.telemetry.collector import WatchedExporter, silence_export_errors
-from gateway.telemetry.finished import UNMATCHED, FinishedRequest, parse_traceparent
+from gateway.telemetry.request_observers import UNMATCHED, FinishedRequest, parse_traceparent
 from gateway.transport.outgoing_routes import OutgoingRoutes
 from gateway.transport.request_bytes import read_url
 

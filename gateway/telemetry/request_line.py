@@ -22,7 +22,7 @@ from gateway.money import format_usd
 from gateway.providers.protocol import Target
 from gateway.runtime.threads import later
 from gateway.secret_text import hide_tokens
-from gateway.telemetry.finished import PROBE_PATHS, FinishedRequest
+from gateway.telemetry.request_observers import PROBE_PATHS, FinishedRequest
 
 # Remedies that an operator can apply after a failed request, by error code.
 

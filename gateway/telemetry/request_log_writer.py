@@ -17,8 +17,7 @@ from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.secret_text import hide_tokens
 from gateway.store.journal import Journal
 from gateway.store.partitions import AgingTables
-from gateway.telemetry.finished import FinishedRequest
-from gateway.telemetry.request_observers import RequestObservers
+from gateway.telemetry.request_observers import FinishedRequest, RequestObservers
 
 # Refusals before any attempt and replayed answers are free for their caller, so their log entries are limited per key
 # and per worker: a burst, then a rate per second. Beyond it they are counted, and logged as one entry for many.

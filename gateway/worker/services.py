@@ -13,7 +13,7 @@ from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.passwords import Passwords
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.provisioning.scim_tokens import ScimTokens
-from gateway.accounts.service_account_login import ServiceAccountTokens
+from gateway.accounts.service_accounts import ServiceAccountTokens
 from gateway.admin.account_changes import Management
 from gateway.admin.deleted_keys import DeletedKeys
 from gateway.admin.erasure import ErasureJob

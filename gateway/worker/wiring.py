@@ -11,7 +11,7 @@ from gateway.accounts.identity_providers import IdentityProvider, IdentityProvid
 from gateway.accounts.members import find_first_owner
 from gateway.accounts.provider_keys import ProviderKeys
 from gateway.accounts.provisioning.scim_tokens import ScimTokens
-from gateway.accounts.service_account_login import ServiceAccountTokens
+from gateway.accounts.service_accounts import ServiceAccountTokens
 from gateway.accounts.sso_logins import SsoLogins
 from gateway.accounts.workload_callers import WorkloadCallers
 from gateway.admin.account_changes import Management

@@ -17,7 +17,7 @@ from wsproto.connection import Connection, ConnectionType
 
 from gateway.errors import GatewayError
 from gateway.media.sounds import length_of
-from gateway.neutral import cut_pairs, json_extraction, json_weight
+from gateway.neutral import json_extraction, json_weight
 from gateway.neutral.chat import ResponseFormat
 from gateway.neutral.events import TextDelta
 from gateway.neutral.json_repair import Unrepairable, repair
@@ -184,7 +184,7 @@ def form(data: bytes) -> None:
 def join_halves(data: bytes) -> None:
     half = b""
     for piece in pieces_of(data):
-        _, half = cut_pairs.join_halves(b'"%b"' % piece, half)
+        _, half = json_weight.join_halves(b'"%b"' % piece, half)
 
 
 class Peer:
@@ -222,7 +222,7 @@ OF_BYTES: dict[str, Callable[[bytes], object]] = {
     "an answer with a file": lambda data: InlineFiles().read(pieces_of(data)),
     "an error": lambda data: explain(data),
     "parts": lambda data: json_weight.has_more(data, 1 << 30),
-    "half characters": cut_pairs.without_halves,
+    "half characters": json_weight.without_halves,
     "half characters in pieces": join_halves,
     "a request head": lambda data: read_head(b"GET /" + data + b" HTTP/1.1\r\nHost: a\r\n\r\n", {}),
     "headers": lambda data: read_head(b"GET / HTTP/1.1\r\nHost: a\r\nX-B: " + data + b"\r\n\r\n", {}),

@@ -19,7 +19,7 @@ from gateway.dialects.aisdk import (
 from gateway.dialects.field_names import NAMES
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import ChatRequest
-from gateway.neutral.cut_pairs import without_halves
+from gateway.neutral.json_weight import without_halves
 from gateway.neutral.parameters import PARAMETERS
 from gateway.surfaces.aisdk import schema
 from gateway.surfaces.aisdk import schema as wire

@@ -9,7 +9,7 @@ from msgspec.json import Decoder
 
 from gateway.dialects.anthropic import UNTHREADED
 from gateway.errors import InvalidRequest, NotSupported
-from gateway.neutral.cut_pairs import without_halves
+from gateway.neutral.json_weight import without_halves
 from gateway.neutral.parts import NAME_LENGTH
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic.blocks import Blocks, CacheControl, Name, Shape, TextBlock, ToolUseBlock

@@ -31,8 +31,8 @@ from gateway.neutral.chat import (
     VendorTool,
     WebSearch,
 )
-from gateway.neutral.cut_pairs import without_halves
 from gateway.neutral.hosted_uses import NO_USES, collect
+from gateway.neutral.json_weight import without_halves
 from gateway.neutral.parameters import capabilities_of
 from gateway.neutral.parts import NAME_LENGTH, CacheMark, Message
 from gateway.surfaces.bodies import chat_options as schema

@@ -12,7 +12,7 @@ from msgspec.json import Decoder
 
 from gateway.configuration.settings import LimitSettings
 from gateway.errors import InvalidRequest
-from gateway.neutral.cut_pairs import without_halves
+from gateway.neutral.json_weight import without_halves
 from gateway.neutral.parts import Media
 from gateway.surfaces.bodies.lenient_parsing import decode_again
 from gateway.surfaces.bodies.unknown_parts import UNKNOWN

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct, ValidationError
 
 from gateway.dialects import google as dialect
 from gateway.errors import InvalidRequest
-from gateway.neutral.cut_pairs import without_halves
+from gateway.neutral.json_weight import without_halves
 from gateway.surfaces.bodies.lenient_parsing import correct_numbers
 from gateway.surfaces.bodies.request_parameters import with_parameters
 from gateway.surfaces.bodies.validation_errors import explain, invalid, unreadable, words_of

@@ -8,7 +8,7 @@ from msgspec.json import encode
 
 from gateway.accounts import identities
 from gateway.accounts.identities import LinkedIdentity
-from gateway.accounts.service_account_login import is_service_account_token
+from gateway.accounts.service_accounts import is_service_account_token
 from gateway.accounts.sessions import NewSession, SessionInfo
 from gateway.admin.sign_in import PendingSignIn
 from gateway.errors import InvalidRequest, Unauthenticated

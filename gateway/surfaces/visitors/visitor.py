@@ -13,8 +13,7 @@ from gateway.accounts.members import MemberInfo
 from gateway.accounts.organizations import OrganizationInfo
 from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.scoped_roles import NO_PARTS, Parts, read_parts
-from gateway.accounts.service_account_login import is_service_account_token
-from gateway.accounts.service_accounts import ServiceAccountInfo
+from gateway.accounts.service_accounts import ServiceAccountInfo, is_service_account_token
 from gateway.accounts.sessions import AGENT_LENGTH, LIFETIME_S, PREFIX, SessionInfo
 from gateway.accounts.sso_requirement import reachable
 from gateway.accounts.teams import list_teams

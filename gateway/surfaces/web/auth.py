@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from gateway.billing.context import MODELS_HEADER, PROVIDER_HEADER, HeaderOptions, RequestContext
 from gateway.callers import scopes as scopes_module
-from gateway.callers.access_tokens import is_access_token
-from gateway.callers.authentication import Caller
+from gateway.callers.authentication import Caller, is_access_token
 from gateway.engine.retention import RETAIN
 from gateway.errors import Forbidden, InvalidRequest, Unauthenticated, UnsupportedMediaType
 from gateway.metering.session_ids import SESSIONS

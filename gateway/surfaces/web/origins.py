@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from gateway.configuration.settings import Server
 from gateway.errors import GatewayError, InvalidRequest
-from gateway.telemetry.finished import PROBE_PATHS
+from gateway.telemetry.request_observers import PROBE_PATHS
 
 ANY_PROXY = "*"
 CACHE_SIZE = 4096

@@ -1,6 +1,8 @@
 """The estimated memory of decoded JSON, compared with the memory that it takes."""
 
 import gc
+import json
+import random
 import tracemalloc
 from typing import Any
 
@@ -9,7 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.neutral.json_weight import COPIES, PIECE_BYTES, SLICE, STRUCTS, count_marks, weigh
+from gateway.neutral import json_weight
+from gateway.neutral.json_weight import (
+    COPIES,
+    LONE_SURROGATE,
+    PIECE_BYTES,
+    REPLACEMENT,
+    SLICE,
+    STRUCTS,
+    count_marks,
+    join_halves,
+    weigh,
+    without_halves,
+)
 
 CODE = "def f(a, b): return {'x': [1, 2, 3], 'y': (a, b)}; " * 40
 SHAPES: dict[str, Any] = {
@@ -79,3 +93,53 @@ def test_marks_have_the_width_that_python_gives_a_text(text: str) -> None:
     widest = max(map(ord, text), default=0)
     width = next(width for width in (1, 2, 4) if widest < 1 << 8 * width)
     assert count_marks(text.encode()) == (text.count("[") + text.count("{"), text.count(","), width)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (rb'"ab\ud83d"', "ab\ufffd"),
+        (rb'"\uDE00x"', "\ufffdx"),
+        (rb'"\ud83d\ude00"', "😀"),
+        (rb'"\ud83d\ud83d\ude00\ude00"', "\ufffd😀\ufffd"),
+        (rb'"\\ud83d"', "\\ud83d"),  # a backslash and five letters
+        (rb'"\\\ud83d"', "\\\ufffd"),
+        (rb'"\n\ud83d\n"', "\n\ufffd\n"),
+    ],
+)
+def test_a_half_of_a_character_is_replaced_and_nothing_else(text: bytes, value: str) -> None:
+    assert orjson.loads(without_halves(text)) == value and len(without_halves(text)) == len(text)
+
+
+def test_a_text_is_repaired_equally_wherever_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(1)
+    atoms = [rb"\ud83d", rb"\ude00", rb"\ud83d\ude00", b"\\\\", b"\\n", b"x", b"dd00"]
+    for _ in range(300):
+        text = b'"%b"' % b"".join(chance.choice(atoms) for _ in range(40))
+        monkeypatch.setattr(json_weight, "PIECE_BYTES", chance.randint(1, 20))
+        assert without_halves(text) == LONE_SURROGATE.sub(REPLACEMENT, text)
+
+
+def wire(text: str) -> bytes:
+    return json.dumps({"text": text}).encode()
+
+
+def test_the_halves_of_two_pieces_are_one_character() -> None:
+    text, half = join_halves(wire("Hi \ud83d"), b"")
+    assert text == wire("Hi ")
+    assert join_halves(wire("\ude00 there"), half) == (wire("😀 there"), b"")
+
+
+def test_a_half_that_never_finds_the_other_spoils_nothing() -> None:
+    _, half = join_halves(wire("Hi \ud83d"), b"")
+    assert join_halves(wire("x\ud83dy"), half) == (wire("x\ufffdy"), b"")
+    assert join_halves(wire("\ude00"), b"") == (wire("\ufffd"), b"")
+
+
+def test_long_texts_are_repaired_in_pieces_and_the_longest_are_unchanged() -> None:
+    assert join_halves(wire("x" * json_weight.SUBSTITUTION_BYTES + "\ud83d"), b"") == (
+        wire("x" * json_weight.SUBSTITUTION_BYTES + "\ufffd"),
+        b"",
+    )
+    longest = wire("x" * json_weight.MAX_LENGTH + "\ud83d")
+    assert without_halves(longest) is longest

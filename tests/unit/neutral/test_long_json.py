@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.neutral import long_json
-from gateway.neutral.cut_pairs import without_halves
+from gateway.neutral.json_weight import without_halves
 from gateway.neutral.long_json import dumps_in_pieces, end_of_text, loads_in_pieces
 
 MEGABYTE = 1 << 20

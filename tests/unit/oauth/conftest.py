@@ -4,8 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.accounts import keys, members, organizations, projects
-from gateway.callers.access_tokens import TokenCallers
-from gateway.callers.authentication import Authentication
+from gateway.callers.authentication import Authentication, TokenCallers
 from gateway.callers.throttle import Throttle
 from gateway.clock import Clock
 from gateway.control.version import Control

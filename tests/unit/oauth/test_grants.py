@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.accounts import audit, keys
-from gateway.callers.access_tokens import TokenCallers
+from gateway.callers.authentication import TokenCallers
 from gateway.callers.models import OAuthCode, OAuthGrant, OAuthToken
 from gateway.clock import SECOND_US
 from gateway.errors import Conflict, InvalidRequest, NotFound, RateLimited, Unauthenticated

@@ -18,7 +18,6 @@ from gateway.errors import Unauthenticated, UpstreamFailed, UpstreamRefused
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 from gateway.telemetry import request_line
-from gateway.telemetry.finished import FinishedRequest
 from gateway.telemetry.request_line import (
     CACHE_SIZE,
     LARGE_BODY_BYTES,
@@ -28,6 +27,7 @@ from gateway.telemetry.request_line import (
     ReadableLine,
     RequestLines,
 )
+from gateway.telemetry.request_observers import FinishedRequest
 
 AT_US = 1_768_465_800_042_999  # 2026-01-15T08:30:00.042999Z
 OPERATION = "POST /v1/chat/completions"

@@ -15,8 +15,8 @@ from gateway.errors import Cancelled, InvalidRequest, OutOfCredits, Unauthentica
 from gateway.metering.counters import Counters
 from gateway.metering.log.log_entries import STORE, LogEntry
 from gateway.telemetry import request_log_writer
-from gateway.telemetry.finished import FinishedRequest
 from gateway.telemetry.request_log_writer import KEY_BURST, MAX_PENDING, WORKER_BURST, RequestLog
+from gateway.telemetry.request_observers import FinishedRequest
 
 OPERATION = "POST /v1/chat/completions"
 BODY = json.dumps({"model": "small\0", "messages": 7}).encode()

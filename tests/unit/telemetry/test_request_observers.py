@@ -11,8 +11,7 @@ from gateway.clock import Clock
 from gateway.errors import GatewayError, NotFound, OutOfCredits
 from gateway.metering.counters import Counters
 from gateway.surfaces.web.http import Inbound
-from gateway.telemetry.finished import FinishedRequest
-from gateway.telemetry.request_observers import ClosingBody, RequestObservers
+from gateway.telemetry.request_observers import ClosingBody, FinishedRequest, RequestObservers
 
 OPERATION = "POST /v1/chat/completions"
 

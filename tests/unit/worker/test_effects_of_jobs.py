@@ -36,8 +36,8 @@ from gateway.store.database import Database
 from gateway.store.outage_journal import DEDUPLICATION_US
 from gateway.telemetry.alert_delivery import KIND as ALERTS
 from gateway.telemetry.budget_watch import ModelWatch
-from gateway.telemetry.finished import FinishedRequest
 from gateway.telemetry.presence import read_presence
+from gateway.telemetry.request_observers import FinishedRequest
 from gateway.worker.recurring_jobs import JOB_TABLE
 from gateway.worker.services import Services
 from gateway.worker.wiring import build

@@ -4,8 +4,13 @@ from typing import Any
 
 import pytest
 
-from gateway.accounts.service_account_login import USE_ACCURACY_S, ServiceAccountTokens
-from gateway.accounts.service_accounts import NewServiceAccount, ServiceAccountDraft, ServiceAccounts
+from gateway.accounts.service_accounts import (
+    USE_ACCURACY_S,
+    NewServiceAccount,
+    ServiceAccountDraft,
+    ServiceAccounts,
+    ServiceAccountTokens,
+)
 from gateway.callers.models import Organization, ServiceAccount
 from gateway.clock import SECOND_US
 from gateway.errors import Forbidden, Gone, Unauthenticated
