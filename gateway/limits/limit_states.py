@@ -44,7 +44,7 @@ def read_states(
         f"FROM budget b WHERE {place} {order}"
     )
     values = (rule.id,) if budget is None else (rule.id, budget)
-    states = [_read_state(row, now) for row in database.fetch(sql, values)]
+    states = [read_state(row, now) for row in database.fetch(sql, values)]
     return tuple(sorted(states, key=_by_use))
 
 
@@ -70,7 +70,7 @@ def _use(rule: LimitRule, now: int) -> str:
     return f"CASE WHEN b.window_start >= {read_period(rule.period).earliest_start(now)} THEN {present} ELSE 0 END"
 
 
-def _read_state(row: Sequence[Any], now: int) -> MemberState:
+def read_state(row: Sequence[Any], now: int) -> MemberState:
     member, limit_nusd, used, whole, period, start = row
     end = read_period(period).end(start) if period and start is not None else 0
     if period and end <= now:

@@ -89,12 +89,14 @@ def organization_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @budget.command("list")
+@click.option("--all", "with_others", is_flag=True, help="Also those of keys, members, teams, sessions and runs.")
 @organization_option
 @json_option
 @pass_context
-def list_limits(context: ClientContext, org: str | None) -> None:
+def list_limits(context: ClientContext, with_others: bool, org: str | None) -> None:
     """List the limits of an organization and what is used of them."""
-    listed = list_of(context.client.management("GET", _limits_path(context, org)), "limits")
+    query = {"all": "true"} if with_others else {}
+    listed = list_of(context.client.management("GET", _limits_path(context, org), query=query), "limits")
     columns = (
         Column("LIMIT"),
         Column("OF", shorten=True),

@@ -1,7 +1,8 @@
 """`/orgs/…/limits/…/simulation`: what a limit would have done in the last days."""
 
-from typing import Any
+from typing import Annotated, Any
 
+from msgspec import Meta
 from msgspec.structs import replace
 
 from gateway.accounts.spending_limits import SpendingLimits
@@ -34,7 +35,7 @@ class RefusedPersonAnswer(Answer):
     """A member whose keys sent requests that would have been refused."""
 
     member_id: str
-    email: str
+    email: Annotated[str, Meta(examples=["ann@example.com"])]
     requests: int
 
 

@@ -1,10 +1,12 @@
 """`/orgs/…/limits`: limits of any subject, what is used of them, and raises for a time."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from marshmallow import ValidationError, fields, validate
 from msgspec import Meta
+from msgspec.structs import replace
 
 from gateway.accounts.known_names import MODELS, PROVIDERS
 from gateway.accounts.spending_limits import (
@@ -15,6 +17,7 @@ from gateway.accounts.spending_limits import (
     SpendingLimits,
 )
 from gateway.admin.held_limits import LimitHolding, OrganizationLimitHold
+from gateway.callers.permissions import Permission
 from gateway.errors import Forbidden
 from gateway.limits.limit_rules import (
     CREDENTIAL,
@@ -23,6 +26,7 @@ from gateway.limits.limit_rules import (
     MODEL,
     PROVIDER,
     REQUEST,
+    RUN,
     SESSION,
     LimitRule,
     Subject,
@@ -31,12 +35,20 @@ from gateway.limits.limit_rules import (
 )
 from gateway.limits.limit_states import MemberState
 from gateway.limits.models import EXACT, LIKELY
+from gateway.limits.other_limits import list_other_limits
 from gateway.limits.periods import join_period, read_period
 from gateway.metering.session_ids import shorten
 from gateway.store.database import WHOLE, ListSlice
 from gateway.surfaces.management.access_groups import AccessGroup, Values, describe, in_organization, in_part
 from gateway.surfaces.management.managed_operation import ListPageQuery, ManagedCall, managed
-from gateway.surfaces.visitors.validation_schemas import IsoTime, OneOf, StrictBody, TextField, describe_field
+from gateway.surfaces.visitors.validation_schemas import (
+    IsoTime,
+    OneOf,
+    QueryFlag,
+    StrictBody,
+    TextField,
+    describe_field,
+)
 from gateway.surfaces.visitors.validation_schemas import Usd as Amount
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.answer_structs import Answer, Time, Usd
@@ -54,6 +66,32 @@ ACTIONS = (
     "What happens at shares of the amount: warn@80, refuse@100, or model@90= and the id of a model or route to use."
 )
 PERIOD = "Length of the period: 12h, 1d, 2w, 1mo, or day, week, month of a calendar with timezone; none: in total."
+
+
+MARK = ":"
+MAX_OTHERS = 1_000
+PER_SESSION_ENDS = (f"{MARK}{SESSION}", f"{MARK}{RUN}")
+# Kind of what a limit belongs to → the permission that shows it, and (with sessions or not) the operation that changes
+# it.
+SEEN_WITH: dict[str, Permission] = {
+    "key": "keys:read",
+    "member": "members:read",
+    "team": "teams:read",
+    "provider_key": "providers:read",
+    "project": "projects:read",
+}
+CHANGED_WITH = {
+    ("key", False): "/keys/api/limit/{id}",
+    ("key", True): "/keys/api/{id}/session-budget",
+    ("member", False): "/orgs/{organization}/members/{id}/limit",
+    ("team", False): "/orgs/{organization}/teams/{id}/limit",
+    ("provider_key", False): "/keys/provider/{id}",
+    ("project", True): "/projects/{id}/session-budget",
+}
+
+
+class LimitListQuery(ListPageQuery):
+    all = QueryFlag(about="true: also the limits of keys, members, teams, provider keys, sessions and runs.")
 
 
 def _readable_by(read: Callable[[str], object]) -> Callable[[str], None]:
@@ -131,7 +169,8 @@ class LimitMemberAnswer(Answer):
 class OrganizationLimitAnswer(Answer):
     """A limit with its state: for a limit for each, that of the member that used most. `amount` is the one that
     was set; `limit` is the one in force, with a raise. `raiseGrantedBy` is a user's id or operator. `deletable`: you
-    may delete, raise and weaken it, since no higher role set it."""
+    may delete, raise and weaken it, since no higher role set it. `changedWith` is the operation that changes a limit
+    which belongs to a key, member, team, provider key or project called `name`; null for others."""
 
     columns = ("id", "subjects", "limit", "period", "usage", "reserved", "remaining", "renews_at", "actions")
     id: str
@@ -151,10 +190,12 @@ class OrganizationLimitAnswer(Answer):
     forecast_at: Time | None
     raised_by: Usd | None
     raised_until: Time | None
-    raise_granted_by: str | None
+    raise_granted_by: Annotated[str | None, Meta(examples=["operator"])]
     deletable: bool
     member_count: int
     members: list[LimitMemberAnswer]
+    name: str | None = None
+    changed_with: Annotated[str | None, Meta(examples=["PATCH /keys/api/limit/key_0199"])] = None
 
 
 class RaiseRequestAnswer(Answer):
@@ -179,14 +220,36 @@ def _find(call: ManagedCall[Any]) -> tuple[str, str]:
 
 
 def list_all(call: ManagedCall[str]) -> list[OrganizationLimitAnswer]:
-    """The limits of the organization with what is used of them, by id. Leads of teams see those of their teams."""
+    """The limits of the organization with what is used of them, by id. Leads of teams see those of their teams.
+    `all=true` adds those that are changed elsewhere (`changedWith`): of keys, members, teams and provider keys, and of
+    each session and run; at most 1,000 without `limit`."""
     reach = call.visitor.reach(call.subject, "limits:read")
+    with_others = reach.whole and call.fields.get("all") == "true"
 
     def read(part: ListSlice) -> list[OrganizationLimitAnswer]:
-        infos = _limits(call).list_limits(call.subject, part)
-        return _show_all(call, [info for info in infos if reach.whole or is_of_teams(info.rule, reach.teams)])
+        begins = MARK not in part.after  # the others follow the limits, and only their ids have the mark
+        infos = _limits(call).list_limits(call.subject, part) if begins else []
+        shown = _show_all(call, [info for info in infos if reach.whole or is_of_teams(info.rule, reach.teams)])
+        room = part.limit - len(shown) if part.limit else MAX_OTHERS
+        if with_others and room > 0:
+            shown += _show_others(call, "" if begins else part.after, room)
+        return shown
 
     return call.page.read(read) if reach.whole else call.page.cut(read(WHOLE))
+
+
+def _show_others(call: ManagedCall[str], after: str, maximum: int) -> list[OrganizationLimitAnswer]:
+    organization_id = call.subject
+    kinds = {kind for kind, permission in SEEN_WITH.items() if call.visitor.manages(permission, organization_id)}
+    others = call.database.view(partial(list_other_limits, call.database, organization_id, kinds, after, maximum))
+    answers = []
+    for other in others:
+        info = LimitInfo(other.rule, organization_id, 0, None, 0, 0, (other.state,))
+        answer = show_limit(info, 0, LimitHolding(False, ""), False)
+        each = MARK + other.id.rpartition(MARK)[2] in PER_SESSION_ENDS
+        path = CHANGED_WITH[other.kind, each].format(organization=organization_id, id=other.scope_id)
+        answers.append(replace(answer, name=other.name or None, changed_with=f"PATCH {path}"))
+    return answers
 
 
 def show(call: ManagedCall[str]) -> OrganizationLimitAnswer:
@@ -367,7 +430,7 @@ def _show_request(asked: RaiseRequest) -> RaiseRequestAnswer:
 
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", PATH, list_all, "List the limits of an organization", tag=TAG, who=in_part("limits:read"),
-            scope="limits:read", query=ListPageQuery, inside="limits", commands=("limits list",)),
+            scope="limits:read", query=LimitListQuery, inside="limits", commands=("limits list --all=all",)),
     managed("GET", ONE, show, "Show a limit", tag=TAG, who=READER, scope="limits:read", inside="limit",
             commands=("limits get <limit_id>",)),
     managed("PUT", ONE, put, "Set a limit", tag=TAG, who=in_organization("limits:write"), scope="limits:write",

@@ -37,6 +37,19 @@ COLUMNS = (
     Column("Period", "span", extra=True),
     Column("Reached", "forecastAt", extra=True),
 )
+OTHER_COLUMNS = (
+    Column("Of", "of"),
+    Column("Used", "spent", numeric=True),
+    Column("Period", "span", extra=True),
+)
+# Kind of what a limit belongs to → the page that changes it.
+PLACES = {
+    "key": "/console/keys/{}",
+    "team": "/console/teams/{}",
+    "member": "/console/people",
+    "provider_key": "/console/providers/keys",
+    "project": "/console/projects/{}",
+}
 MEMBER_COLUMNS = (Column("Member", "member"), Column("Used", "spent", numeric=True), Column("Renews", "renewsAt"))
 # Kind of a subject → the filter of the page Requests that shows what counts under it.
 FILTERS = {
@@ -53,12 +66,15 @@ FILTERS = {
 def show_list(call: PageCall) -> Outbound:
     """Show the limits with their use."""
     choice = choose_organization(call, "limits:read")
-    rows = [_show_row(limit) for limit in call.run(LIST, organization_id=choice.id)]
+    listed = call.run(LIST, {"all": "true"}, organization_id=choice.id)
+    rows = [_show_row(limit) for limit in listed if not limit["changedWith"]]
+    others = [_show_other(limit) for limit in listed if limit["changedWith"]]
     return call.page(
         "budgets/budgets.html",
         TITLE,
         limits=arrange(rows, COLUMNS, call.arguments, searched=("id", "of"), sort="id"),
         choice=choice,
+        others=arrange(others, OTHER_COLUMNS, call.arguments, searched=("of",), sort="of", page_name="others"),
         reopens=call.form.get("action") == "preview",
         path=PATH,
         manages=call.visitor.manages("limits:write", choice.id),
@@ -205,6 +221,16 @@ def _show_row(limit: dict[str, Any]) -> dict[str, Any]:
         "spent": float(limit["usage"]),
         "span": f"{span}, {zone}" if zone else span,
     }
+
+
+def _show_other(limit: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of a limit that is changed on another page."""
+    first, *more = map(read_subject, limit["subjects"])
+    each = "".join(f", {subject}" for subject in more)
+    place = PLACES[first.kind].format(first.value)
+    kind = first.kind.replace("_", " ")
+    of = f"{kind} {limit['name'] or first.value}{each}"
+    return {**_show_row(limit), "of": of, "place": place, "each": bool(each)}
 
 
 def _show_member(member: dict[str, Any], amount: str) -> dict[str, Any]:

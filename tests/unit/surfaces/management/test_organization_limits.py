@@ -302,6 +302,70 @@ def test_simulations_of_an_organization_are_few_in_a_minute(tenants: Tenants) ->
     assert tenants.call("POST", path_of(tenants, "rival owner") + "/simulation", rival, body)[0] == 200
 
 
+def test_the_list_shows_the_limits_that_are_changed_elsewhere(tenants: Tenants) -> None:
+    owner, developer, path = tenants["acme owner"], tenants["acme developer"], path_of(tenants)
+    tenants.services.billing.ledger.grant(owner.organization_id, 10**9, "grant")
+    organization = f"/orgs/{owner.organization_id}"
+    team = tenants.ok("POST", f"{organization}/teams", owner, {"name": "Search"})["team"]["id"]
+    key = developer.key.info.id
+    changes = {
+        f"/keys/api/limit/{key}": {"usageLimit": "7", "alertThresholds": [50]},
+        f"{organization}/members/{developer.member_id}/limit": {
+            "periodUsageLimit": "3",
+            "periodUsageDurationValue": 1,
+            "periodUsageDurationUnit": "day",
+        },
+        f"{organization}/teams/{team}/limit": {"usageLimit": "9", "reservation": "exact"},
+        f"/keys/api/{key}/session-budget": {"sessionBudget": "0.5"},
+        f"/projects/{owner.project_id}/session-budget": {"runBudget": "2"},
+    }
+    for place, body in changes.items():
+        tenants.ok("PATCH", place, owner, body)
+    tenants.ok("PUT", f"{path}/own", owner, {"subjects": ["organization"], "amount": "5"})
+    body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+    tenants.ok("POST", "/v1/chat/completions", developer.key.token, body)
+    assert [one["id"] for one in tenants.ok("GET", path, owner)["limits"]] == ["own"]
+    listed = tenants.ok("GET", f"{path}?all=true", owner)["limits"]
+    shown = {one["changedWith"]: (one["subjects"], one["limit"], one["period"], one["name"]) for one in listed}
+    person = "developer@acme.example"
+    assert shown == {
+        None: (["organization"], "5", None, None),
+        f"PATCH /keys/api/limit/{key}": ([f"key={key}"], "7", None, developer.key.info.description),
+        f"PATCH {organization}/members/{developer.member_id}/limit": (
+            [f"member={developer.member_id}"],
+            "3",
+            "1d",
+            person,
+        ),
+        f"PATCH {organization}/teams/{team}/limit": ([f"team={team}"], "9", None, "Search"),
+        f"PATCH /keys/api/{key}/session-budget": (
+            [f"key={key}", "each session"],
+            "0.5",
+            None,
+            developer.key.info.description,
+        ),
+        f"PATCH /projects/{owner.project_id}/session-budget": (
+            [f"project={owner.project_id}", "each run"],
+            "2",
+            None,
+            shown[f"PATCH /projects/{owner.project_id}/session-budget"][3],
+        ),
+    }
+    of_key = next(one for one in listed if one["changedWith"] == f"PATCH /keys/api/limit/{key}")
+    assert of_key["actions"] == ["warn@50", "refuse@100"] and not of_key["deletable"]
+    pages, cursor = [], ""
+    while cursor is not None:
+        answer = tenants.ok("GET", f"{path}?all=true&limit=2{cursor and f'&cursor={cursor}'}", owner)
+        pages += answer["limits"]
+        cursor = answer["next"]
+    assert [one["id"] for one in pages] == [one["id"] for one in listed]
+    page = open_page(tenants, owner, f"/console/budgets?organization={owner.organization_id}")
+    assert "key " + developer.key.info.description in page and f"/console/teams/{team}" in page
+    viewer = tenants.join(owner.organization_id, owner.project_id, "viewer@acme.example", "viewer")
+    seen = tenants.ok("GET", f"{path}?all=true", viewer)["limits"]
+    assert not [one for one in seen if one["subjects"][0].startswith("key=")]
+
+
 def test_a_raised_limit_that_is_set_as_it_was_read_is_raised_once(shared_tenants: Tenants) -> None:
     owner, path = shared_tenants["acme owner"], f"{path_of(shared_tenants)}/raised"
     shared_tenants.ok("PUT", path, owner, {"subjects": ["organization"], "amount": "10"})
