@@ -11,8 +11,9 @@ from gateway.errors import IdentityFailed
 from gateway.providers.identities import upstream_identity
 from gateway.providers.identities.entra_tokens import EntraIdentity
 from gateway.providers.identities.role_credentials import AwsIdentity
-from gateway.providers.identities.upstream_identity import IssuedToken, UpstreamIdentities, signed_in, signed_in_again
+from gateway.providers.identities.upstream_identity import IssuedToken, UpstreamIdentities
 from gateway.providers.protocol import Credential, Target
+from gateway.providers.upstream_calls import signed_in, signed_in_again
 from gateway.runtime.state_changes import StateLog
 
 PROVIDER = loader.load().provider("vertex-anthropic")
