@@ -103,13 +103,29 @@ class RoutedRequest:
         return self._difficulty or ""
 
     def body_value(self, path: tuple[str, ...]) -> Any:
-        """Return a member of the caller's body, as JSON has it; None without one."""
-        value: Any = self.request.native and self.request.native.body
+        """Return a member of the caller's body, as JSON has it; None without one. Members that are not passed on are
+        known by what was read of them."""
+        request = self.request
+        first = path[0]
+        if first == "metadata" and len(path) == 2:
+            return self.metadata.get(path[1].lower())
+        if first in READ_MEMBERS and len(path) == 1:
+            return READ_MEMBERS[first](request)
+        value: Any = request.native and request.native.body
         for name in path:
             value = value.get(name) if isinstance(value, dict) else getattr(value, name, None)
         return value
 
 
+READ_MEMBERS: dict[str, Callable[[ChatRequest], Any]] = {
+    "model": lambda request: request.requested_model,
+    "stream": lambda request: request.requirements.stream,
+    "user": lambda request: request.user or None,
+    "n": lambda request: request.requirements.n,
+    "max_tokens": lambda request: request.requirements.max_tokens,
+    "reasoning_effort": lambda request: request.requirements.effort or None,
+    "service_tier": lambda request: request.options.service_tier or None,
+}
 Test = Callable[[RoutedRequest], bool]
 
 

@@ -10,6 +10,7 @@ from fakes.anthropic import FakeAnthropic
 from fakes.openai import Answer, FakeOpenAI
 from openai import NotFoundError, OpenAI, PermissionDeniedError
 from support.gateways import LocalGateway
+from support.mcp_visitor import Visitor
 from support.shared import Share
 from support.spending import BODIES
 
@@ -77,6 +78,23 @@ def test_first_rule_that_holds_chooses_the_model(client: OpenAI, upstream: FakeO
     ask(client, "dynamic/house", extra_headers={"x-tier": "gold"})
     ask(client, "dynamic/house", "word " * 600)
     assert sent_models(upstream) == ["gpt-4o-mini", "gpt-4o-mini", "gpt-4o", "gpt-4o"]
+
+
+def test_rule_reads_fields_of_the_body_on_each_surface(
+    gateway: LocalGateway, upstream: FakeOpenAI, routes: Routes
+) -> None:
+    rules = [
+        {"when": {"body": {"metadata.tier": "gold"}}, "use": LARGE},
+        {"when": {"body": {"temperature": [0, 0.5]}}, "use": LARGE},
+    ]
+    routes.publish("house", {"rules": rules, "otherwise": SMALL})
+    upstream.script(*[Answer("ok")] * 9)
+    for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages"):
+        body = {**BODIES[path]("Hello."), "model": "dynamic/house"}
+        tier = {} if path == "/v1/messages" else {"metadata": {"tier": "gold"}}
+        for more in (tier, {"temperature": 0.5}, {}):
+            assert post(gateway, path, {**body, **more}).status_code == 200
+    assert sent_models(upstream) == [*["gpt-4o", "gpt-4o", "gpt-4o-mini"] * 2, "gpt-4o-mini", "gpt-4o", "gpt-4o-mini"]
 
 
 def test_published_version_acts_on_the_next_request(client: OpenAI, upstream: FakeOpenAI, routes: Routes) -> None:
@@ -152,7 +170,7 @@ GEMINI_BODY = {"contents": [{"role": "user", "parts": [{"text": "Hello."}]}]}
 
 def post(gateway: LocalGateway, path: str, body: dict[str, Any], **headers: str) -> Any:
     own = {"Authorization": f"Bearer {gateway.key}", **headers}
-    return http.post(f"{gateway.address}{path}", json=body, headers=own)
+    return http.post(f"{gateway.address}{path}", json=body, headers=own, timeout=60)
 
 
 @pytest.mark.parametrize("path", CHAT_PATHS)
@@ -322,3 +340,16 @@ def test_signed_and_sealed_reasoning_reaches_no_model_that_cannot_read_it(
     assert answer.status_code == 200, answer.text
     sent = json.dumps([call.body for call in (upstream if use == LARGE else vendor).calls])
     assert "The index is off by one." in sent and secret not in sent
+
+
+def test_route_serves_the_ai_sdk_and_the_chat_tool_of_agents(
+    gateway: LocalGateway, upstream: FakeOpenAI, routes: Routes
+) -> None:
+    routes.publish("house", {"otherwise": LARGE})
+    upstream.script(Answer("ok"), Answer("ok"))
+    headers = {"ai-language-model-id": "dynamic/house", "ai-language-model-streaming": "false"}
+    body = {"prompt": [{"role": "user", "content": [{"type": "text", "text": "Hello."}]}]}
+    assert post(gateway, "/v4/ai/language-model", body, **headers).status_code == 200
+    called = Visitor(gateway).call("chat", model="dynamic/house", messages=[{"role": "user", "content": "Hello."}])
+    assert not called.get("isError"), called
+    assert sent_models(upstream) == ["gpt-4o", "gpt-4o"]

@@ -41,6 +41,7 @@ def holds(when: dict[str, Any], request: ChatRequest | None = None, **more: Any)
         ({"budget": {"atLeast": 80, "limit": "m"}}, {"used_of": {"m": 80}.get}, {"used_of": {"m": 79}.get}),
         ({"budget": {"atLeast": 80}}, {"used_of": {"": 99}.get}, {}),
         ({"agent": "sub"}, {"headers": {"x-openai-subagent": "review"}}, {}),
+        ({"body": {"metadata.tier": "gold"}}, {"metadata": {"tier": "gold"}}, {}),
         ({"difficulty": ["large"]}, {"metadata": {"difficulty": "large"}}, {"metadata": {"difficulty": "small"}}),
         ({"hours": {"from": "22:00", "to": "23:00"}}, {"at_us": MONDAY}, {"at_us": MONDAY + HOUR}),
         (
@@ -71,12 +72,10 @@ def test_condition_of_the_caller_and_the_time(
         ({"images": True}, chat(vision=True), chat()),
         ({"promptTokens": {"atLeast": 100}}, chat(prompt_bytes=400), chat(prompt_bytes=399)),
         ({"promptTokens": {"below": 100}}, chat(prompt_bytes=399), chat(prompt_bytes=400)),
-        (
-            {"body": {"metadata.tier": "gold"}},
-            chat(body={"metadata": {"tier": "gold"}}),
-            chat(body={"metadata": "gold"}),
-        ),
-        ({"body": {"n": [1, 2]}}, chat(body={"n": 2}), chat(body={"n": True})),  # true is no number
+        ({"body": {"top.inner": "a"}}, chat(body={"top": {"inner": "a"}}), chat(body={"top": "a"})),
+        ({"body": {"seed": [1, 2]}}, chat(body={"seed": 2}), chat(body={"seed": True})),  # true is no number
+        ({"body": {"stream": True}}, chat(stream=True), chat()),
+        ({"body": {"reasoning_effort": "high"}}, chat(effort="high"), chat()),
         ({"turns": ["probe"]}, chat(max_tokens=1), chat(max_tokens=100)),
     ],
 )
