@@ -1,6 +1,6 @@
 """Routes of requests: the model that the rules of a route choose, and the model that a session keeps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import blake2b
 
@@ -9,7 +9,9 @@ from msgspec.structs import replace
 from gateway.billing.context import RequestContext
 from gateway.billing.request_limits import limits_of
 from gateway.catalogue.catalogue import Catalogue
-from gateway.clock import SECOND_US
+from gateway.clock import SECOND_US, Clock
+from gateway.errors import GatewayError
+from gateway.limits.budgets import Budgets, Status
 from gateway.limits.limit_book import LimitBook
 from gateway.limits.limit_rules import WHOLE
 from gateway.neutral.chat import ChatRequest
@@ -26,23 +28,58 @@ CACHE_S, LONG_CACHE_S = 300, 3600
 STEP_S = 120
 SESSION_MODEL_S = 2.0 * LONG_CACHE_S  # how long the model of a conversation is remembered
 MAX_SESSION_LENGTH = 4096
+SEEN_S = 1.0  # how old the used share of a limit may be
+MAX_SEEN = 10_000
+NEVER: tuple[float, int | None] = (float("-inf"), None)
 SIDE_CALLS = ("title", "probe")
 
 
+class CallerShares:
+    """The percentages that are used of the limits of keys, members and teams, as of the last SEEN_S."""
+
+    def __init__(self, budgets: Budgets, clock: Clock) -> None:
+        self._budgets = budgets
+        self._clock = clock
+        self._seen: dict[str, tuple[float, int | None]] = {}
+
+    def used(self, idents: Sequence[str]) -> int | None:
+        """Return the percentage of the fullest limit; None without a limit, and while the store is down."""
+        now_s = self._clock.monotonic()
+        missing = [ident for ident in idents if self._seen.get(ident, NEVER)[0] + SEEN_S <= now_s]
+        if missing:
+            try:
+                found = self._budgets.statuses(missing)
+            except GatewayError:
+                return None
+            if len(self._seen) >= MAX_SEEN:
+                self._seen.clear()
+            for ident in missing:
+                self._seen[ident] = (now_s, _share_of(found[ident]))
+        return max((used for ident in idents if (used := self._seen.get(ident, NEVER)[1]) is not None), default=None)
+
+
+def _share_of(status: Status) -> int | None:
+    limits = status.limits
+    pairs = ((status.usage_nusd, limits.total_nusd), (status.period_usage_nusd, limits.period_nusd))
+    return max((used * WHOLE // limit for used, limit in pairs if limit), default=None)
+
+
 class ModelRoutes:
-    """Applies the routes of `book`. `sessions` remembers the model of each conversation, `lifetimes` how long its
-    provider keeps its prompt."""
+    """Applies the routes of `book`. `shares` tells what is used of the limits of callers. `sessions` remembers the
+    model of each conversation, and `lifetimes` how long its provider keeps its prompt."""
 
     def __init__(
         self,
         book: RouteBook,
         limits: LimitBook,
+        shares: CallerShares,
         sessions: Sticky,
         lifetimes: CacheLifetimes,
         catalogue: Callable[[], Catalogue],
     ) -> None:
         self.book = book
         self._limits = limits
+        self._shares = shares
         self._sessions = sessions
         self._lifetimes = lifetimes
         self.prices = RoutePrices(catalogue)
@@ -136,17 +173,19 @@ class ModelRoutes:
         return any(self._lifetimes.is_long(*place, mapping, seen.request) for mapping in mappings)
 
     def _used_of(self, context: RequestContext, limit: str) -> int | None:
-        """Return the percentage that is used of a limit of the request, of its fullest one for ""; None without
-        one."""
-        if not self._limits.any:
-            return None
-        limits = limits_of(self._limits, context)
-        if limits is None:
-            return None
-        shares = [share for share in limits.shares.shares if limit in ("", share.rule.name)]
-        amounts = self._limits.used_nusd(shares)
-        used = [amounts[share.budget] * WHOLE // (share.rule.amount_nusd or 1) for share in shares]
-        return max(used, default=None)
+        """Return the percentage that is used of a limit of the request: of its key, its member or a team of it, of
+        the organization's limit of this id, or of the fullest one for ""; None without one."""
+        caller = context.caller
+        own = {"key": [caller.key_id], "member": [caller.member_id], "team": [ident for ident, _ in caller.teams]}
+        if limit in own:
+            return self._shares.used(own[limit])
+        used = [] if limit else [self._shares.used([ident for idents in own.values() for ident in idents])]
+        limits = limits_of(self._limits, context) if self._limits.any else None
+        if limits is not None:
+            shares = [share for share in limits.shares.shares if limit in ("", share.rule.name)]
+            amounts = self._limits.used_nusd(shares)
+            used += [amounts[share.budget] * WHOLE // (share.rule.amount_nusd or 1) for share in shares]
+        return max((one for one in used if one is not None), default=None)
 
 
 def use_models(request: ChatRequest, models: tuple[str, ...]) -> ChatRequest:

@@ -54,7 +54,7 @@ from gateway.engine.gossip import (
 from gateway.engine.guarding import Guarding
 from gateway.engine.idempotency import Idempotency, Replays
 from gateway.engine.key_bounds import KeyBounds
-from gateway.engine.model_routes import SESSION_MODEL_S, ModelRoutes
+from gateway.engine.model_routes import SESSION_MODEL_S, CallerShares, ModelRoutes
 from gateway.engine.planning import Planner
 from gateway.engine.realtime.engine import RealtimeEngine
 from gateway.engine.retention import Retention
@@ -430,7 +430,8 @@ def _open_engine(
     turns = Turns(store.database)
     sessions = Sticky(clock, SESSION_MODEL_S, open_pins(store, clock))
     lifetimes = routing.planner.cache_lifetimes
-    routes = ModelRoutes(routing.routes, settlements.limits, sessions, lifetimes, routing.catalogue.current)
+    shares = CallerShares(billing.budgets, clock)
+    routes = ModelRoutes(routing.routes, settlements.limits, shares, sessions, lifetimes, routing.catalogue.current)
     files = _open_files(base)
     executor: Executor[Request] = Executor(parts)
     guarding.checks.classify = partial(ask_model, executor, clock)

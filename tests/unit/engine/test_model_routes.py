@@ -13,7 +13,8 @@ from gateway.callers.authentication import Caller
 from gateway.catalogue import loader
 from gateway.clock import SECOND_US
 from gateway.configuration.settings import CONFIG
-from gateway.engine.model_routes import CACHE_S, LONG_CACHE_S, STEP_S, ModelRoutes
+from gateway.engine.model_routes import CACHE_S, LONG_CACHE_S, STEP_S, CallerShares, ModelRoutes
+from gateway.limits.budgets import Limits, Status
 from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Requirements
 from gateway.neutral.parts import CacheMark, Message, Text
 from gateway.routes.choices import RouteChoice
@@ -42,8 +43,9 @@ def make_routes(catalogue: Any) -> Callable[..., ModelRoutes]:
         route = compile_route("house", 3, read_document(document))
         book: Any = SimpleNamespace(find=lambda organization, project, name: route, teams_of=lambda member: frozenset())
         limits: Any = SimpleNamespace(any=False)
+        shares: Any = SimpleNamespace(used=lambda idents: None)
         sessions = Sticky(clock, 2.0 * LONG_CACHE_S)
-        return ModelRoutes(book, limits, sessions, CacheLifetimes(clock, None), lambda: catalogue)
+        return ModelRoutes(book, limits, shares, sessions, CacheLifetimes(clock, None), lambda: catalogue)
 
     return make
 
@@ -148,6 +150,28 @@ def test_the_reference_is_the_most_expensive_model_unless_the_route_names_one(ma
     named = make_ask({**DOCUMENT, "reference": "openai/gpt-4.1"})(EASY)
     assert named.reference == "openai/gpt-4.1"
     assert {mapping.provider for mapping in named.references} == {"openai"}
+
+
+def test_limits_of_the_key_its_owner_and_teams_are_known_for_a_second() -> None:
+    clock = FakeClock()
+    clock.freeze()
+    spent = {"key_1": 40, "team_1": 90}
+    asked: list[list[str]] = []
+
+    def read(idents: list[str]) -> dict[str, Status]:
+        asked.append(idents)
+        limits = {ident: Limits(100 if ident in spent else None) for ident in idents}
+        return {ident: Status(limit, spent.get(ident, 0), 0, None, None) for ident, limit in limits.items()}
+
+    budgets: Any = SimpleNamespace(statuses=read)
+    shares = CallerShares(budgets, clock)
+    assert shares.used(["key_1"]) == 40 and shares.used(["mem_1"]) is None
+    assert shares.used(["key_1", "mem_1", "team_1"]) == 90
+    spent["key_1"] = 95
+    assert shares.used(["key_1"]) == 40
+    clock.advance(1.5)
+    assert shares.used(["key_1"]) == 95
+    assert asked == [["key_1"], ["mem_1"], ["team_1"], ["key_1"]]
 
 
 TEN_RULES = [
