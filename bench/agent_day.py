@@ -288,16 +288,16 @@ class Sums:
         return f"| {name} | {self.turns:,} | {self.input:,} | {shares[0]} | {shares[1]} | {self.cost / 1e9:.2f} |"
 
 
-def replay(model: str, policy: str, turns: int, seed: int, pause_s: float) -> tuple[dict[str, Sums], Counter[int]]:
+def replay(model: str, policy: str, turns: int, seed: int, pause_s: float) -> tuple[dict[str, Sums], Counter[str]]:
     """Play the day with this model and setting of cache markers, in a gateway of its own. Return the sums by kind of
-    turn and client, and the number of answers by status."""
+    turn, and the number of turns by the model that answered."""
     gateways = import_from_tests("gateways")
     shared = import_from_tests("shared")
     clock = import_from_tests("clock").FakeClock()
     clock.freeze()
     vendor = import_from_tests("anthropic", "fakes").FakeAnthropic()
     vendor.prompt_cache = import_from_tests("prompt_cache", "fakes").PromptCache(clock, minimum=512)
-    statuses: Counter[int] = Counter()
+    models: Counter[str] = Counter()
     asked: list[str] = []
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, vendor:
         environment = {"LLM_ANTHROPIC_API_KEY": "sk-ant-up", "LLM_ANTHROPIC_BASE_URL": vendor.url}
@@ -316,7 +316,6 @@ def replay(model: str, policy: str, turns: int, seed: int, pause_s: float) -> tu
                 vendor._script[:] = [answer]
                 headers = {"Authorization": f"Bearer {gateway.key}", **talk.headers()}
                 reply = http.post(gateway.address + talk.path, headers=headers, json={"model": model, **talk.body()})
-                statuses[reply.status_code] += 1
                 asked.append(talk.kind)
                 vendor.calls.clear()
                 if reply.status_code != 200:
@@ -329,12 +328,13 @@ def replay(model: str, policy: str, turns: int, seed: int, pause_s: float) -> tu
             for kind, row in zip(asked, shared.usage_of(gateway), strict=True):
                 sums[kind].add(row)
                 sums["all"].add(row)
+                models[row.served] += 1
             services.store.journal.flush(60)
             services.billing.settlements.reap()
             services.billing.spending.maintain(idle_s=-1.0, keep_s=-1.0)
             if wrong := doctor(services.store.database):
                 raise SystemExit(f"the books disagree: {wrong[0]}")
-    return sums, statuses
+    return sums, models
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -351,12 +351,13 @@ def main(arguments: list[str] | None = None) -> int:
     runs = [(options.baseline, "automatic")] if options.baseline else [(options.model, "client")]
     totals = []
     for model, policy in (*runs, (options.model, "automatic")):
-        sums, _ = replay(model, policy, options.turns, options.seed, options.pause)
+        sums, models = replay(model, policy, options.turns, options.seed, options.pause)
         print(f"\n{model}, cache markers {policy}\n")
         print(
             "| Turns | Number | Input tokens | Read from the cache | Written to it | USD |\n|---|---|---|---|---|---|"
         )
-        print("\n".join(each.line(kind) for kind, each in sums.items()), flush=True)
+        print("\n".join(each.line(kind) for kind, each in sums.items()))
+        print(f"\nserved by {', '.join(f'{name} {count:,}' for name, count in models.most_common())}", flush=True)
         totals.append(sums["all"])
     before, after = totals
     hits = 100 * (after.read / after.input - before.read / before.input)
