@@ -1,14 +1,18 @@
 """Values in every place of a request of every operation: none reaches a provider where a rule masks them."""
 
 import json
+import random
 from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
+from fakes.openai import Answer, FakeOpenAI
 from fakes.server import FakeServer, send_json
+from openai import OpenAI
 from support.gateways import LocalGateway
+from support.labelled_texts import MAKERS
 from support.operation_samples import sound_of
 from support.shared import Share
 
@@ -32,6 +36,17 @@ CHAT_MODELS = (
     *("openai/gpt-4o-mini", "anthropic/claude-haiku-4-5", "google-ai-studio/gemini-2.5-flash"),
     *("mistral/mistral-small-latest", "cohere/command-a-03-2025"),
 )
+KINDS = (
+    "email",
+    "payment_card",
+    "iban",
+    "github_token",
+    "gitlab_token",
+    "huggingface_token",
+    "openai_key",
+    "npm_token",
+)
+PLANTED = 10_000  # values in requests of the extended test, and in answers
 # Members that models cannot have beside the others.
 UNSUPPORTED = {"google-ai-studio": ("response_format", "text"), "cohere": ("response_format", "text")}
 
@@ -55,6 +70,21 @@ class Planted:
 
     def __call__(self, place: str) -> str:
         return f"planted{self.places.setdefault(place, str(len(self.places)))}x@mail.test"
+
+
+class PlantedKinds(Planted):
+    """Makes values of several kinds; `values` are all of them by their place."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._rng = random.Random(seed)
+        self.values: dict[str, str] = {}
+
+    def __call__(self, place: str) -> str:
+        if place not in self.values:
+            make, _ = MAKERS[self._rng.choice(KINDS)]
+            self.values[place] = make(self._rng)
+        return self.values[place]
 
 
 def function(p: Planted) -> Json:
@@ -396,3 +426,80 @@ def test_no_value_of_a_form_reaches_the_provider(gateway: LocalGateway, recorder
     form = {"model": "openai/gpt-4o-transcribe", "prompt": p("prompt")}
     file = {"file": (f"{p('name')}.wav", sound_of(1.0), "audio/wav")}
     check(gateway, recorder, "/v1/audio/transcriptions", form["model"], {}, p, data=form, files=file)
+
+
+@pytest.mark.extended
+def test_of_ten_thousand_values_of_many_kinds_none_reaches_a_provider(
+    gateway: LocalGateway, recorder: Recorder
+) -> None:
+    store = gateway.services.store
+    place = (gateway.organization_id, "organization", gateway.organization_id)
+    secrets = GuardrailRule("", "Mask all", "mask", detectors=("secrets", "personal"))
+    stored = guardrail_changes.add_guardrail(
+        store.database, store.control, *place, secrets, active=True, actor="operator"
+    )
+    planted = seed = 0
+    operations = [(path, model, CHATS[path]) for path in CHATS for model in CHAT_MODELS] + OTHERS
+    headers = {"Authorization": f"Bearer {gateway.key}"}
+    with httpx.Client(headers=headers, timeout=60) as web:
+        while planted < PLANTED:
+            for path, model, make in operations:
+                seed += 1
+                p = PlantedKinds(seed)
+                body = make(p)
+                for member in UNSUPPORTED.get(model.partition("/")[0], ()):
+                    body.pop(member, None)
+                if "mistral" in model or "cohere" in model:
+                    body = without_files(body)
+                more = {"ai-language-model-id": model, "ai-language-model-specification-version": "3"}
+                more |= {"ai-gateway-protocol-version": "0.0.1"}
+                bare = "MODEL" in path or "language-model" in path
+                recorder.calls.clear()
+                web.post(
+                    gateway.address + path.replace("MODEL", model),
+                    headers=more if "language-model" in path else {},
+                    json=body if bare else {**body, "model": model, **({"stream": True} if seed % 2 else {})},
+                )
+                sent = "\n".join(recorder.calls).replace("\\u0040", "@").replace("%40", "@")
+                leaked = {where: value for where, value in p.values.items() if value in sent}
+                assert leaked == {}, (path, model, seed)
+                planted += len(p.values) if recorder.calls else 0
+    guardrail_changes.remove_guardrail(store.database, store.control, place[0], stored.id, actor="operator")
+
+
+@pytest.mark.extended
+def test_ten_thousand_values_come_back_in_pieces_of_any_size(share: Share) -> None:
+    upstream = share.fake(FakeOpenAI)
+    names = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_BASE_URL": upstream.url}
+    gateway = share.gateway({**names, "LLM_OPENAI_USE_RESPONSES_API": "false"})
+    store = gateway.services.store
+    place = (gateway.organization_id, "organization", gateway.organization_id)
+    rule = GuardrailRule("", "Mask all", "mask", detectors=("secrets", "personal"))
+    stored = guardrail_changes.add_guardrail(store.database, store.control, *place, rule, active=True, actor="operator")
+    client = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+    rng = random.Random(7)
+    tool = {"type": "function", "function": {"name": "mail", "parameters": {"type": "object"}}}
+    restored = 0
+    for piece in (*range(1, 30), 64, 1000) * 4:
+        values = [MAKERS[rng.choice(KINDS)][0](rng) for _ in range(100)]
+        text = " and ".join(values)
+        content: Any = [{"role": "user", "content": text}]
+        upstream.script(Answer("ok"))
+        client.chat.completions.create(model="openai/gpt-4o-mini", messages=content)
+        masked = upstream.calls[-1].body["messages"][0]["content"]
+        assert not [value for value in values if value in masked]
+        upstream.script(Answer(masked, tools=(("mail", json.dumps({"to": masked})),), piece=piece))
+        chunks = client.chat.completions.create(
+            model="openai/gpt-4o-mini",
+            messages=content,
+            tools=[tool],
+            stream=True,  # type: ignore[list-item]
+        )
+        deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
+        assert "".join(delta.content or "" for delta in deltas) == text, piece
+        calls = [call for delta in deltas for call in delta.tool_calls or ()]
+        arguments = "".join(call.function.arguments or "" for call in calls if call.function)
+        assert json.loads(arguments) == {"to": text}, piece
+        restored += 2 * len(values)
+    guardrail_changes.remove_guardrail(store.database, store.control, place[0], stored.id, actor="operator")
+    assert restored >= PLANTED
