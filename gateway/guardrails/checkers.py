@@ -114,7 +114,7 @@ def read_settings(form: CheckerForm, given: Iterable[str]) -> tuple[tuple[str, s
                 f"The checker {form.name} has no setting {name[:40]!r}; it has: {names}.", param="settings"
             )
         if value and compile_pattern(f"(?:{known.pattern})").fullmatch(value) is None:
-            raise InvalidRequest(f"The setting {name} of {form.name} is {known.help}.", param="settings")
+            raise InvalidRequest(f"The setting {name} of {form.name} must be: {known.help}.", param="settings")
         if value:
             found[name] = value
     missing = [name for name, setting in form.settings.items() if setting.required and name not in found]

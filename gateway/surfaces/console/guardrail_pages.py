@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from gateway.errors import GatewayError
 from gateway.guardrails.checkers import checker_forms
 from gateway.guardrails.detectors import groups
-from gateway.guardrails.rule_sets import ACTIONS, PLACES
+from gateway.guardrails.rule_sets import ACTIONS, INPUTS, PLACES
 from gateway.surfaces.console.page_calls import ManagementCall
 from gateway.surfaces.console.pages import page
 from gateway.surfaces.console.visits import as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
@@ -267,7 +267,11 @@ def _what(rule: dict[str, Any]) -> str:
         count = len(rule[members])
         if count:
             wanted.append(f"{count} {one}{'' if count == 1 else 's'}")
-    places = ", ".join(PLACE_NAMES[place] for place in rule["places"])
+    named = set(rule["places"])
+    if named >= set(INPUTS):
+        places = "requests and answers" if len(named) == len(PLACES) else "all of requests"
+    else:
+        places = ", ".join(PLACE_NAMES[place] for place in rule["places"])
     models = f" for {', '.join(rule['models'])}" if rule["models"] else ""
     return f"{ACTION_NAMES[rule['action']]}: {', '.join(wanted)} in {places}{models}"
 

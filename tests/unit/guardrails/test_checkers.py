@@ -156,3 +156,19 @@ def test_window_lets_no_character_out_that_was_not_checked(size: int) -> None:
         assert not out or any(out.endswith(part[-20:]) or out[-20:] in part for part in checked)
     assert out + window.flush() == text
     assert len(checked) < 20
+
+
+@pytest.mark.parametrize("form", checker_forms())
+def test_every_setting_accepts_its_default_and_one_example(form: str) -> None:
+    examples = {
+        "guardrail": "arn:aws:bedrock:eu-west-1:123456789012:guardrail/abc123",
+        "region": "us-gov-west-1",
+        "model": "openai/omni-moderation-latest",
+        "policy": "advice about medicines,\nor about law: " + "x" * 2000,
+        "entities": "PERSON,US_SSN",
+        "blocklists": "a,b",
+        "project": "project-1",
+    }
+    known = checker_forms()[form].settings
+    given = [f"{name}={setting.default or examples[name]}" for name, setting in known.items()]
+    assert len(read_settings(checker_forms()[form], given)) == len(known)
