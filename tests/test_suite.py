@@ -70,6 +70,7 @@ TRIED_THROUGH = {
     ),
     "callers/credential_sources.py": ("flows/test_routing.py",),
     "admin/account_changes.py": ("unit/surfaces/management/test_change_quota.py",),
+    "accounts/saved_views.py": ("unit/surfaces/management/test_saved_views.py",),
     "accounts/spending_limits.py": ("unit/billing/test_request_limits.py",),
     "surfaces/console/organization_choice.py": ("unit/surfaces/management/test_model_pages.py",),
     "accounts/models.py": ("unit/accounts/test_client_ids.py", "unit/accounts/test_workload_callers.py"),

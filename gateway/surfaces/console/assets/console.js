@@ -107,6 +107,48 @@ document.addEventListener("htmx:confirm", (event) => {
   openDialog(dialog);
 });
 
+// Ctrl+K finds pages, keys, people and requests; the arrows move through what was found, and Enter opens it.
+const finder = () => document.getElementById("finder");
+
+function openFinder() {
+  const dialog = finder();
+  if (!dialog || dialog.open) return;
+  dialog.showModal();
+  const field = dialog.querySelector("input");
+  field.select();
+  htmx.trigger(field, "input");
+}
+
+document.addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && !event.altKey && event.key.toLowerCase() === "k" && finder()) {
+    event.preventDefault();
+    openFinder();
+    return;
+  }
+  if (!finder() || !finder().open) return;
+  const links = [...finder().querySelectorAll("a")];
+  const at = links.indexOf(document.activeElement);
+  const step = {ArrowDown: 1, ArrowUp: -1}[event.key];
+  if (step && links.length) {
+    event.preventDefault();
+    if (at + step < 0) finder().querySelector("input").focus();
+    else links[Math.min(at + step, links.length - 1)].focus();
+  } else if (event.key === "Escape") {  // which only clears a search field
+    event.preventDefault();
+    finder().close();
+  } else if (event.key === "Enter" && at < 0 && event.target.matches("input")) {
+    event.preventDefault();
+    if (links.length) links[0].click();
+  }
+});
+
+document.addEventListener("click", (event) => {
+  if (!event.target.closest("[data-find]") || event.ctrlKey || event.metaKey) return;
+  event.preventDefault();
+  document.getElementById("places").hidePopover?.();
+  openFinder();
+});
+
 // Rows with a link are chosen with j and k (or the arrow keys) and opened with Enter; "/" goes to the search field.
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;

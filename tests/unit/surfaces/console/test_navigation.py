@@ -33,7 +33,7 @@ def test_each_entry_leads_to_a_page() -> None:
 
 
 def test_each_page_belongs_to_an_entry() -> None:
-    first_steps = ["/console/start", "/console/welcome"]
+    first_steps = ["/console/find", "/console/start", "/console/welcome"]
     assert [path for path in signed_in_rows() if not find_current(path)] == first_steps
 
 
