@@ -2,13 +2,14 @@
 fixed quotas of an organization's objects."""
 
 from collections.abc import Callable, Collection
-from typing import Any, TypeVar
-
-import peewee
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest
 from gateway.store.database import Database
+
+if TYPE_CHECKING:
+    import peewee  # first imported by the store, which leaves out other drivers
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import json
 
@@ -16,6 +16,7 @@ from gateway.batches.batch_table import (
     EXPIRED,
     FAILED,
     FINALIZING,
+    FIRST_ERROR,
     IN_PROGRESS,
     MOVES,
     VALIDATING,
@@ -24,12 +25,12 @@ from gateway.batches.batch_table import (
     BatchOutcome,
     BatchRows,
     BatchTask,
+    LineRow,
     LineRows,
 )
 from gateway.batches.input_lines import InputLine, read_lines
 from gateway.batches.line_checks import check_lines
 from gateway.batches.line_port import LineAnswer, LinePort, LineSending
-from gateway.batches.result_files import join_results, write_results
 from gateway.billing.batch_reservation import BatchFunds, SentLine, hold_batch, release_batch
 from gateway.clock import SECOND_US, Clock
 from gateway.configuration.settings import BatchSettings
@@ -38,7 +39,7 @@ from gateway.files.project_files import BATCH_OUTPUT, FileOwner, Files, NewFile
 from gateway.jobs.job_endings import JobEnd, JobEndings
 from gateway.limits.holds import Holds
 from gateway.money import format_usd
-from gateway.runtime.loop_turns import ShouldContinue
+from gateway.runtime.loop_turns import ShouldContinue, low_priority_turn
 from gateway.runtime.threads import Job, pause, work_for
 
 CLAIM_US = 30 * SECOND_US  # a worker that is silent for this long has lost its batch
@@ -395,3 +396,50 @@ def file_id(batch: str, kind: str) -> str:
     digits = batch.rpartition("_")[2]
     last = int(digits[-1], 16) ^ (1 if kind == "output" else 2)
     return f"file_{digits[:-1]}{last:x}"
+
+
+# The files at the end of a batch: the answers of its lines in their order, and the errors.
+
+
+class LineOutcome(NamedTuple):
+    """A line with its result; None for a line that was not sent."""
+
+    line: InputLine
+    result: LineRow | None
+
+    @property
+    def succeeded(self) -> bool:
+        return self.result is not None and self.result.status < FIRST_ERROR
+
+
+def join_results(lines: Iterator[InputLine], rows: LineRows, batch: str) -> Iterator[LineOutcome]:
+    """Yield each line with its result; both are read in the order of the lines."""
+    results = rows.walk(batch)
+    following = next(results, None)
+    for line in lines:
+        result = None
+        if following is not None and following.number == line.number:
+            result = following
+            following = next(results, None)
+        yield LineOutcome(line, result)
+
+
+def write_results(
+    port: LinePort,
+    job: BatchJob,
+    task: BatchTask,
+    rows: LineRows,
+    outcomes: Iterator[LineOutcome],
+    reason: str,
+    succeeded: bool | None,
+) -> Iterator[bytes]:
+    """Yield the lines of a file: of those that `succeeded` or did not, None: of all. `reason` is that of lines without
+    a result."""
+    for outcome in outcomes:
+        if succeeded is not None and outcome.succeeded != succeeded:
+            continue
+        low_priority_turn()
+        result = outcome.result
+        answer = rows.open(result) if result is not None else b""
+        request_id, status = (result.request, result.status) if result is not None else ("", 0)
+        yield port.write_result(task, outcome.line, request_id, status, answer, "" if result else reason) + b"\n"

@@ -5,11 +5,10 @@ from contextlib import suppress
 
 from msgspec import Struct, structs
 
-from gateway.billing.calls import BilledCall
 from gateway.billing.context import Attempt, Terms
 from gateway.billing.estimates import CANCELLED, CLIENT_DISCONNECT, believed, completed, usage_of, usage_so_far, within
 from gateway.billing.retained_payload import FEE_NUSD, RetainedPayload
-from gateway.billing.settlement_services import SettlementServices
+from gateway.billing.settlement_services import BilledCall, SettlementServices
 from gateway.billing.usage_rows import intent_of
 from gateway.catalogue.entries import uses_at
 from gateway.catalogue.prices import FREE, Charge, capped, cost_of, discounted

@@ -4,13 +4,13 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from gateway.billing.calls import BilledCall, discount_of, reserve_call
 from gateway.billing.context import Attempt, Terms
 from gateway.billing.job_reservation import AcceptedCall, JobReservation
 from gateway.billing.likely_prompts import LARGE_BYTES
 from gateway.billing.output_reservation import OutputReservation, bill, bill_within
 from gateway.billing.retained_payload import HeldEntry, PayloadCapture, fee_of, refusal, retain
 from gateway.billing.session_budgets import with_sessions
+from gateway.billing.settlement_services import BilledCall, discount_of, reserve_call
 from gateway.billing.usage_rows import intent_of, interrupted, mode_of, read_intent, record_of, row_of
 from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.catalogue.prices import FREE

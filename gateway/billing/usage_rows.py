@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from gateway.billing import unit_estimates
-from gateway.billing.calls import BilledCall
 from gateway.billing.context import Attempt, RequestContext, Terms, upstream_text
+from gateway.billing.settlement_services import BilledCall
 from gateway.callers.access import logs_text
 from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.catalogue.entries import uses_at

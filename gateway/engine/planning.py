@@ -26,12 +26,11 @@ from gateway.neutral.request import Request
 from gateway.providers.credentials import Credentials
 from gateway.providers.protocol import Credential, Target
 from gateway.routes.route_book import RouteBook
-from gateway.routing.answer_times import AnswerTimes
+from gateway.routing.answer_times import AnswerTimes, HedgeShares
 from gateway.routing.cache_lifetimes import CacheLifetimes
 from gateway.routing.candidate_filter import NoCredential
 from gateway.routing.candidates import TokenMix
 from gateway.routing.decision import Plan, reweigh
-from gateway.routing.hedge_shares import HedgeShares
 from gateway.routing.model_fallbacks import list_models, other_models, plan_list
 from gateway.routing.plan import Router, exploration_chance, remembers_provider
 from gateway.routing.provider_health import Health

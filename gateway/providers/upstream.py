@@ -34,7 +34,7 @@ from gateway.providers.upstream_calls import (
     signed_in_again,
 )
 from gateway.runtime.threads import compute_if
-from gateway.transport.handshakes import HandshakeRefused
+from gateway.transport.websocket_channels import HandshakeRefused
 
 # Removes hosted tools that a request offers without requiring them.
 

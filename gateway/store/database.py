@@ -20,10 +20,9 @@ from gateway.runtime.loop_turns import continuation_turn
 from gateway.runtime.state_changes import ERROR, INFO, WARNING, StateChange, StateLog
 from gateway.runtime.threads import Threads, pause
 from gateway.store.database_addresses import check_scheme
-from gateway.store.faults import Verdict, is_full, is_locked, judge
 from gateway.store.pool import DRIVER_ERRORS, Pool
 from gateway.store.sqlite import Sqlite
-from gateway.store.statement_batch import StatementBatch
+from gateway.store.statements import StatementBatch, Verdict, is_full, is_locked, judge
 
 # The part of a long list that one query reads.
 

@@ -15,7 +15,7 @@ from gateway.runtime.loop_turns import until_tick
 from gateway.runtime.send_batch import current_batch
 from gateway.runtime.threads import IdleWait, pause, spawn
 from gateway.store.database import Database
-from gateway.store.statement_batch import StatementBatch
+from gateway.store.statements import StatementBatch
 
 CAPACITY = 20_000
 BATCH = 500

@@ -15,7 +15,7 @@ from gateway.configuration import settings
 from gateway.configuration.file import SettingsError
 from gateway.runtime.lazy_import import LazyImport
 from gateway.store.database import Database
-from gateway.store.faults import is_denied
+from gateway.store.statements import is_denied
 
 # Only a step that is applied needs it.
 migrate_tools = LazyImport("playhouse.migrate")

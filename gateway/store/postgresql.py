@@ -16,7 +16,7 @@ from gateway.configuration import settings
 from gateway.runtime.loop_turns import always
 from gateway.runtime.threads import follow
 from gateway.store.pool import DRIVER_ERRORS, PooledPostgresql
-from gateway.store.statement_batch import StatementBatch
+from gateway.store.statements import StatementBatch
 
 # Transactions of known statements in one round trip to PostgreSQL: libpq's pipeline mode and prepared statements.
 #

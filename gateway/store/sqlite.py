@@ -16,7 +16,7 @@ from gateway.clock import Clock
 from gateway.configuration import settings
 from gateway.runtime.threads import OwnThread, Slots, Threads, spawn
 from gateway.store.pool import DRIVER_ERRORS, PooledSqlite
-from gateway.store.statement_batch import StatementBatch
+from gateway.store.statements import StatementBatch
 
 # A fair lock among the processes of a node: one writer at a time, first come first served.
 

@@ -35,8 +35,8 @@ from gateway.transport.request_bytes import (
     slices,
     write_head,
 )
-from gateway.transport.socket_channel import SocketChannel
 from gateway.transport.upstream_responses import BODY_LIMIT, Answer, Pending, Reply, TimeLimits, too_late
+from gateway.transport.websocket_channels import SocketChannel
 
 # The keep-alive pool of one origin.
 

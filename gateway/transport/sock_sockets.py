@@ -15,8 +15,7 @@ from wsproto.events import Event as SocketEvent
 from wsproto.utilities import LocalProtocolError
 
 from gateway.runtime.threads import compute_if
-from gateway.transport.handshakes import NO_TEXT, SUBPROTOCOL, SocketClosed
-from gateway.transport.socket_channel import SocketChannel
+from gateway.transport.websocket_channels import NO_TEXT, SUBPROTOCOL, SocketChannel, SocketClosed
 from gateway.transport.websockets import MAX_MESSAGE_BYTES, SendingSocket
 
 LINGER_TIMEOUT_S = 1.0

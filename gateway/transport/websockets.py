@@ -34,7 +34,7 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from gateway.errors import InvalidRequest, Overloaded, UpstreamFailed
 from gateway.runtime.threads import compute_if
-from gateway.transport.handshakes import (
+from gateway.transport.websocket_channels import (
     FAULT,
     LOST,
     NO_CODE,

@@ -49,8 +49,7 @@ from gateway.videos.job_table import (
     VideoJobs,
     is_shown,
 )
-from gateway.videos.links import Links
-from gateway.videos.shown import Presenter
+from gateway.videos.shown import Links, Presenter
 from gateway.videos.tasks import SealedColumns, Targets, Task
 
 # Polling of providers for the status of jobs: recurring work of the leading worker.

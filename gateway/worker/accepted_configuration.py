@@ -12,7 +12,6 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from gateway.admin.default_limits import find_limit_problems
 from gateway.catalogue import last_good, loader, provider_routes
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.environment_credentials import address_problem, identity_problem, variable_of
@@ -22,7 +21,11 @@ from gateway.configuration.file import BASE_URL, SettingsError, TomlPlace, varia
 from gateway.configuration.setting_checks import suggest_similar
 from gateway.configuration.setting_sources import describe_origin
 from gateway.configuration.settings import Settings
+from gateway.runtime.lazy_import import LazyImport
 from gateway.worker import extensions
+
+# It imports peewee, which loads every driver unless gunicorn.conf.py has left it out by then.
+default_limits = LazyImport("gateway.admin.default_limits")
 
 log = logging.getLogger(__name__)
 
@@ -208,7 +211,8 @@ def _conflicting_choices(chosen: Settings, catalogue: Catalogue) -> list[str]:
         return ["[mail] host: e-mail needs [mail] sender, and [server] public_url for the links in it"]
     if mail.host and mail.username and mail.security == "none":
         return ["[mail] security: a password is not sent unencrypted; choose starttls or tls"]
-    if wrong := find_limit_problems(chosen.organizations.limits):
+    limits = chosen.organizations.limits
+    if limits and (wrong := default_limits.find_limit_problems(limits)):
         origin = describe_origin(chosen.origins, chosen.file, "organizations", "limits")
         return [f"[organizations] limits: {problem}{origin}" for problem in wrong]
     if chosen.origins.get(("catalogue", "auto_models"), "default") == "default":

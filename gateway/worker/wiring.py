@@ -99,7 +99,7 @@ from gateway.store.documents import DocumentRows
 from gateway.store.intents import Intents
 from gateway.store.outage_journal import OutageJournal
 from gateway.telemetry.provider_changes import ProviderChanges
-from gateway.videos.links import CONTENT_SECRET, Links
+from gateway.videos.shown import CONTENT_SECRET, Links
 from gateway.videos.tasks import Targets
 from gateway.videos.video_jobs import Videos
 from gateway.worker import accepted_configuration, extensions

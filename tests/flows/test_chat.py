@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from support.gateways import LocalGateway, local_gateway
 
 from gateway.metering.usage_table import find
-from gateway.store.statement_batch import StatementBatch
+from gateway.store.statements import StatementBatch
 
 MODEL = "openai/gpt-4o-mini"
 HELLO = [{"role": "user", "content": "Hello"}]

@@ -30,7 +30,7 @@ from gateway.neutral.realtime import ClientEvent, ServerEvent
 from gateway.providers.upstream_calls import SessionLink, UpstreamSession
 from gateway.runtime.threads import later, pause, spawn
 from gateway.store.shared_slots import HeldSlots, give
-from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NO_CODE, NORMAL, POLICY, SocketClosed
+from gateway.transport.websocket_channels import FAULT, GOING_AWAY, LOST, NO_CODE, NORMAL, POLICY, SocketClosed
 
 # Timeout checks of a session over WebSockets: its own conditions, pings, and links from which nothing is received.
 

@@ -24,7 +24,7 @@ from gateway.providers.sandbox.directives import find, strip
 from gateway.providers.sandbox.prose import count, slice_text, write_answer
 from gateway.providers.sandbox.response import write_refusal
 from gateway.runtime.threads import compute, compute_if
-from gateway.transport.handshakes import LOST, NORMAL, HandshakeRefused, SocketClosed
+from gateway.transport.websocket_channels import LOST, NORMAL, HandshakeRefused, SocketClosed
 
 Json = dict[str, Any]
 BYTES_PER_SECOND = 48_000  # 24 kHz PCM

@@ -26,8 +26,7 @@ from gateway.neutral.parts import Image, Reasoning, Source
 from gateway.surfaces.aisdk import writer
 from gateway.surfaces.aisdk.options import write_reasoning, write_signature
 from gateway.surfaces.aisdk.reader import Question
-from gateway.surfaces.aisdk.versions import downgrade_part, takes_addresses
-from gateway.surfaces.aisdk.writer import StreamPart
+from gateway.surfaces.aisdk.writer import StreamPart, downgrade_part, takes_addresses
 from gateway.surfaces.web.facts import Facts
 from gateway.surfaces.web.http_responses import write_frames
 

@@ -4,7 +4,7 @@ import functools
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gateway.callers.permissions import Permission
 from gateway.errors import Forbidden, GatewayError, InvalidRequest
@@ -166,9 +166,8 @@ SAFE = [
 
 @functools.cache
 def templates() -> Environment:
-    """Return the template environment, which escapes every value. Templates are in `templates/` and in the folders of
-    pages."""
-    loader = ChoiceLoader([PackageLoader("gateway.surfaces.console"), PackageLoader("gateway.surfaces.console", "")])
+    """Return the template environment, which escapes every value. Templates are in `templates/`."""
+    loader = PackageLoader("gateway.surfaces.console")
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
     environment.filters |= {
         "cost": show_cost,

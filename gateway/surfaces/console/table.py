@@ -8,6 +8,7 @@ from gateway.surfaces.console import (
     audit_pages,
     authorize,
     automation_pages,
+    budget_pages,
     custom_model_pages,
     explore_pages,
     find_pages,
@@ -35,7 +36,6 @@ from gateway.surfaces.console import (
     sso_settings_pages,
     team_pages,
 )
-from gateway.surfaces.console.budgets import budget_pages
 from gateway.surfaces.visitors.visitor import MANAGEMENT
 from gateway.surfaces.web.http import Surface
 

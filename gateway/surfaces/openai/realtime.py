@@ -22,7 +22,7 @@ from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import http_responses as http_responses_module
 from gateway.surfaces.web import socket_handshakes as socket_handshakes_module
 from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
-from gateway.transport.handshakes import SocketClosed
+from gateway.transport.websocket_channels import SocketClosed
 from gateway.worker.services import Services
 
 if TYPE_CHECKING:

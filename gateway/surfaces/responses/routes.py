@@ -45,7 +45,7 @@ from gateway.surfaces.web.answer_structs import RELAYED, ModelApiAnswer
 from gateway.surfaces.web.facts import headers_of
 from gateway.surfaces.web.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.web.http_responses import OUR_FAULT
-from gateway.transport.handshakes import FAULT, GOING_AWAY, POLICY, SocketClosed
+from gateway.transport.websocket_channels import FAULT, GOING_AWAY, POLICY, SocketClosed
 from gateway.worker.services import Services
 
 if TYPE_CHECKING:

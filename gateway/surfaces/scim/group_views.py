@@ -15,7 +15,7 @@ from gateway.accounts.provisioning.provisioned_groups import (
 from gateway.accounts.provisioning.user_rows import StaleVersion
 from gateway.errors import Conflict, InvalidRequest
 from gateway.runtime.threads import compute_if
-from gateway.surfaces.scim import list_queries, patches, resources
+from gateway.surfaces.scim import patches, resources, scim_call
 from gateway.surfaces.scim.attributes import COMMON, GROUP, GROUPS_TYPE, MEMBERS, resolve
 from gateway.surfaces.scim.filters import (
     Comparison,
@@ -193,11 +193,11 @@ THREAD_MEMBERS = 500
 
 def list_groups(call: ScimCall) -> Outbound:
     """List the groups with their members, all or those that fulfil a filter."""
-    query = list_queries.read_query(call)
-    return list_queries.reply_list(call, query, *select_groups(call, query))
+    query = scim_call.read_query(call)
+    return scim_call.reply_list(call, query, *select_groups(call, query))
 
 
-def select_groups(call: ScimCall, query: list_queries.ScimQuery) -> tuple[int, list[list_queries.Json]]:
+def select_groups(call: ScimCall, query: scim_call.ScimQuery) -> tuple[int, list[scim_call.Json]]:
     """Return how many groups fulfil a query, and those of the page."""
     groups = _groups(call)
     show = partial(show_group, base_url=call.base_url)
@@ -207,7 +207,7 @@ def select_groups(call: ScimCall, query: list_queries.ScimQuery) -> tuple[int, l
         else:
             with_members = "members" in attributes_in(query.node)
             pieces = groups.scan(call.organization_id, _lookup_of(query), with_members)
-            total, page = list_queries.select(GROUPS_TYPE, query, pieces, show)
+            total, page = scim_call.select(GROUPS_TYPE, query, pieces, show)
         if _shows_members(query.attributes, query.excluded):
             page = _load_members(groups, page)
     large = sum(len(group.member_ids) for group in page) > THREAD_MEMBERS
@@ -352,7 +352,7 @@ def _groups(call: ScimCall) -> ProvisionedGroups:
     return call.services.management.provisioned_groups
 
 
-def _lookup_of(query: list_queries.ScimQuery) -> GroupLookup:
+def _lookup_of(query: scim_call.ScimQuery) -> GroupLookup:
     known = query.equalities()
     return GroupLookup(
         id=known.get("id", ""),

@@ -13,7 +13,7 @@ from gateway.accounts.provisioning.user_rows import ProvisionedUser, StaleVersio
 from gateway.admin.erasure import erasing
 from gateway.errors import Conflict, Forbidden, NotFound
 from gateway.runtime.threads import compute_if
-from gateway.surfaces.scim import group_views, list_queries, patches
+from gateway.surfaces.scim import group_views, patches, scim_call
 from gateway.surfaces.scim.attributes import (
     CORE_GROUP,
     CORE_USER,
@@ -27,7 +27,6 @@ from gateway.surfaces.scim.attributes import (
 from gateway.surfaces.scim.attributes import GROUP as GROUP_ATTRIBUTES
 from gateway.surfaces.scim.attributes import USER as USER_ATTRIBUTES
 from gateway.surfaces.scim.group_views import select_groups
-from gateway.surfaces.scim.list_queries import MAX_RESULTS
 from gateway.surfaces.scim.resources import document_of, etag_of, project, show_user, values_of
 from gateway.surfaces.scim.scim_answers import (
     LIST_URN,
@@ -43,7 +42,7 @@ from gateway.surfaces.scim.scim_answers import (
     ScimSelection,
     ScimServiceProviderConfig,
 )
-from gateway.surfaces.scim.scim_call import ERRORS, MAX_BODY_BYTES, MEDIA, ScimCall, answer_client
+from gateway.surfaces.scim.scim_call import ERRORS, MAX_BODY_BYTES, MAX_RESULTS, MEDIA, ScimCall, answer_client
 from gateway.surfaces.web.answer_structs import describe_answer
 from gateway.surfaces.web.http import About, HeaderParameter, Operation, Outbound, Surface
 
@@ -54,11 +53,11 @@ CHANGE_ATTEMPTS = 5  # of a change without If-Match that another change overtake
 
 def list_users(call: ScimCall) -> Outbound:
     """List the users, all or those that fulfil a filter."""
-    query = list_queries.read_query(call)
-    return list_queries.reply_list(call, query, *select_users(call, query))
+    query = scim_call.read_query(call)
+    return scim_call.reply_list(call, query, *select_users(call, query))
 
 
-def select_users(call: ScimCall, query: list_queries.ScimQuery) -> tuple[int, list[list_queries.Json]]:
+def select_users(call: ScimCall, query: scim_call.ScimQuery) -> tuple[int, list[scim_call.Json]]:
     """Return how many users fulfil a query, and those of the page."""
     users = _users(call)
     show = partial(show_user, base_url=call.base_url)
@@ -67,7 +66,7 @@ def select_users(call: ScimCall, query: list_queries.ScimQuery) -> tuple[int, li
             total, page = users.page(call.organization_id, UserLookup(), query.start - 1, query.count)
         else:
             pieces = users.scan(call.organization_id, _lookup_of(query))
-            total, page = list_queries.select(USERS, query, pieces, show)
+            total, page = scim_call.select(USERS, query, pieces, show)
     return total, [project(USERS, show(user), query.attributes, query.excluded) for user in page]
 
 
@@ -158,7 +157,7 @@ def _users(call: ScimCall) -> ProvisionedUsers:
     return call.services.management.provisioned_users
 
 
-def _lookup_of(query: list_queries.ScimQuery) -> UserLookup:
+def _lookup_of(query: scim_call.ScimQuery) -> UserLookup:
     known = query.equalities()
     return UserLookup(
         id=known.get("id", ""),
@@ -310,11 +309,11 @@ RESOURCE_TYPE_LIST = _list("ScimResourceTypeList", describe_answer(ScimResourceT
 
 def search_all(call: ScimCall) -> Outbound:
     """List users and groups that fulfil a filter, the users first."""
-    query = list_queries.read_query(call)
+    query = scim_call.read_query(call)
     user_count, users = select_users(call, query)
     rest = replace(query, start=max(1, query.start - user_count), count=query.count - len(users))
     group_count, groups = select_groups(call, rest)
-    return list_queries.reply_list(call, query, user_count + group_count, [*users, *groups])
+    return scim_call.reply_list(call, query, user_count + group_count, [*users, *groups])
 
 
 TAG = "SCIM"

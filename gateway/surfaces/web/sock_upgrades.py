@@ -8,8 +8,8 @@ from flask_sock import Sock
 from simple_websocket import Server
 from simple_websocket.errors import SimpleWebsocketError
 
-from gateway.transport.handshakes import SocketClosed
 from gateway.transport.sock_sockets import OPTIONS, PacedSocket, SockSocket
+from gateway.transport.websocket_channels import SocketClosed
 from gateway.transport.websockets import Handshake
 
 # Environ keys in which servers that simple-websocket supports keep the socket of a request.

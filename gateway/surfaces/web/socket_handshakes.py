@@ -6,7 +6,7 @@ from gateway.errors import Forbidden, InvalidRequest
 from gateway.runtime.lazy_import import LazyImport
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web.http import Inbound
-from gateway.transport.handshakes import SUBPROTOCOL
+from gateway.transport.websocket_channels import SUBPROTOCOL
 from gateway.worker.services import Services
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pytest
 from support.billing import DOLLAR, BillingIdentity, attempt_at, request_of, target
 
 from gateway import ids
-from gateway.billing.calls import BilledCall
 from gateway.billing.context import Terms, terms_of
+from gateway.billing.settlement_services import BilledCall
 from gateway.billing.usage_rows import IntentDetails, intent_of, interrupted, read_intent, record_of, row_of
 from gateway.catalogue.prices import Charge
 from gateway.errors import UpstreamFailed

@@ -6,7 +6,7 @@ from gateway.billing.context import Attempt
 from gateway.engine.hedging import RacingAttempt, begin_hedge
 from gateway.engine.streaming import _race
 from gateway.neutral.events import Heartbeat, TextDelta
-from gateway.routing.hedge_shares import HedgeShares
+from gateway.routing.answer_times import HedgeShares
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from gateway.errors import GatewayError, Gone, OutOfCredits, RateLimited, Spendi
 from gateway.neutral.realtime import ServerEvent, SessionLock
 from gateway.runtime.threads import spawn
 from gateway.surfaces.openai.realtime_events import OpenAIEvents
-from gateway.transport.handshakes import LOST, SocketClosed
+from gateway.transport.websocket_channels import LOST, SocketClosed
 
 HOUR_S, IDLE_S = 3600, 900
 

@@ -27,7 +27,7 @@ from gateway.providers.google.live.session_setup import CHANGES, LARGE, LiveSett
 from gateway.providers.google.live.state import LiveState
 from gateway.providers.google.live.upstream_connection import LiveConnection, connect, refusal
 from gateway.providers.protocol import Credential, Target
-from gateway.transport.handshakes import HandshakeRefused, SocketClosed
+from gateway.transport.websocket_channels import HandshakeRefused, SocketClosed
 
 STUDIO = "https://generativelanguage.googleapis.com/v1beta"
 VERTEX = "https://aiplatform.googleapis.com/v1/projects/p/locations/global/publishers/google"

@@ -6,7 +6,7 @@ from support.transaction_pooler import TransactionPooler
 from gateway import errors
 from gateway.store.journal import Journal, Statement
 from gateway.store.postgresql import MAX_SINGLE_ROWS
-from gateway.store.statement_batch import StatementBatch
+from gateway.store.statements import StatementBatch
 
 NOTE = Statement(
     "note", "INSERT INTO note (id, amount, text, data) VALUES (?, ?, ?, ?) ON CONFLICT (id) DO NOTHING", exact=True

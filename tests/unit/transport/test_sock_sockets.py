@@ -11,10 +11,9 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Ping, Pong, Request, TextMessage
 
 from gateway.runtime.threads import spawn
-from gateway.transport import socket_channel
-from gateway.transport.handshakes import SocketClosed
+from gateway.transport import websocket_channels
 from gateway.transport.sock_sockets import OPTIONS, PacedSocket, SockSocket
-from gateway.transport.socket_channel import SocketChannel
+from gateway.transport.websocket_channels import SocketChannel, SocketClosed
 from gateway.transport.websockets import MAX_MESSAGE_BYTES
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
@@ -182,7 +181,7 @@ def test_a_large_message_is_not_sent_when_the_peer_closes_while_a_thread_writes_
 
 
 def test_a_caller_that_reads_nothing_is_lost_after_a_while(pair: tuple[SockSocket, Peer], monkeypatch) -> None:
-    monkeypatch.setattr(socket_channel, "STALL_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(websocket_channels, "STALL_TIMEOUT_S", 0.3)
     served, _ = pair
     with pytest.raises(SocketClosed):
         served.send("x" * (8 << 20))

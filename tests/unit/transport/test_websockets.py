@@ -19,8 +19,7 @@ from gateway.configuration.settings import Security
 from gateway.errors import InvalidRequest, Overloaded, UpstreamFailed, UpstreamUnreachable
 from gateway.runtime.threads import pause, spawn
 from gateway.transport import Transport
-from gateway.transport.handshakes import LOST, HandshakeRefused, SocketClosed
-from gateway.transport.socket_channel import SocketChannel
+from gateway.transport.websocket_channels import LOST, HandshakeRefused, SocketChannel, SocketClosed
 from gateway.transport.websockets import Handshake, WebSocket, sendable
 
 HEAD = {

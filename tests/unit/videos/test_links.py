@@ -4,7 +4,7 @@ import pytest
 from support.clock import FakeClock
 
 from gateway.errors import Unauthenticated
-from gateway.videos.links import Links
+from gateway.videos.shown import Links
 
 OLD, NEW = b"an older secret of the installation", b"a newer secret of the installation"
 UNSIGNED = "eyJhbGciOiJub25lIn0.eyJsIjoibG9nIiwiZXhwIjo5OTk5OTk5OTk5OX0."

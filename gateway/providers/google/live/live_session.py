@@ -27,7 +27,7 @@ from gateway.providers.protocol import Call, Target, UpstreamReply
 from gateway.providers.upstream_calls import Dial, SessionLink, signed_in
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.threads import compute_if, pause
-from gateway.transport.handshakes import FAULT, GOING_AWAY, LOST, NORMAL, HandshakeRefused, SocketClosed
+from gateway.transport.websocket_channels import FAULT, GOING_AWAY, LOST, NORMAL, HandshakeRefused, SocketClosed
 
 if TYPE_CHECKING:
     from gateway.providers.google.live import live_session as sessions

@@ -11,7 +11,7 @@ from gateway.errors import GatewayError, UpstreamTimeout
 from gateway.providers.answer_checks import check_parts, read_object
 from gateway.providers.upstream_calls import SessionLink
 from gateway.runtime.threads import compute_if, later, spawn
-from gateway.transport.handshakes import FAULT, LOST, HandshakeRefused, SocketClosed
+from gateway.transport.websocket_channels import FAULT, LOST, HandshakeRefused, SocketClosed
 
 Json = dict[str, Any]
 CHECK_INTERVAL_S = 5.0

@@ -28,8 +28,7 @@ from gateway.neutral.parts import Media
 from gateway.neutral.usage import Usage
 from gateway.surfaces.aisdk import writer
 from gateway.surfaces.aisdk.routes import ERRORS
-from gateway.surfaces.aisdk.versions import downgrade_body, downgrade_part
-from gateway.surfaces.aisdk.writer import FAILED, write_file
+from gateway.surfaces.aisdk.writer import FAILED, downgrade_body, downgrade_part, write_file
 from gateway.surfaces.web.operation_guard import CapturedStream
 
 USAGE: dict[str, Any] = {

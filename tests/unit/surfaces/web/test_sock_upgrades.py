@@ -6,7 +6,7 @@ import pytest
 from flask import Flask, request
 
 from gateway.surfaces.web.sock_upgrades import channel_of
-from gateway.transport.handshakes import SocketClosed
+from gateway.transport.websocket_channels import SocketClosed
 from gateway.transport.websockets import Handshake
 
 HEAD = {

@@ -1,8 +1,14 @@
-"""Classifies a driver's error: retry the work, the store is unavailable, or a fault of data or code."""
+"""Statements with many rows, and the classification of a driver's error: retry the work, the store is unavailable, or a
+fault of data or code."""
 
 import enum
+from collections.abc import Sequence
+from typing import Any
 
 import peewee
+from msgspec import Struct
+
+from gateway import errors
 
 # PostgreSQL, appendix A "Error Codes": serialization_failure, deadlock_detected, lock_not_available.
 RETRY_STATES = {"40001", "40P01", "55P03"}
@@ -82,3 +88,20 @@ def _judge_state(state: str) -> Verdict:
     if state in OUTAGE_STATES or state[:2] in OUTAGE_CLASSES:
         return Verdict.AWAY
     return Verdict.OTHER
+
+
+# Statements with many rows, as a transaction runs them.
+
+
+class StatementBatch(Struct, frozen=True, eq=False):
+    """A statement with `?` placeholders and the rows of its parameters. `exact`: each row must change exactly one row
+    of the table, else the transaction fails."""
+
+    name: str
+    sql: str
+    rows: Sequence[Sequence[Any]]
+    exact: bool = False
+
+    def conflict(self, changed: int) -> errors.Conflict:
+        """Return the error of an exact batch that changed another number of rows than it has."""
+        return errors.Conflict(f"{self.name}: {len(self.rows)} rows were to change, {changed} did.")

@@ -3,7 +3,7 @@
 import peewee
 import pytest
 
-from gateway.store.faults import Verdict, judge
+from gateway.store.statements import Verdict, judge
 
 
 class DriverError(Exception):

@@ -1,1 +1,0 @@
-"""The pages of budgets: limits of an organization with what is used of them."""
