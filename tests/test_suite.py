@@ -52,6 +52,7 @@ TRIED_THROUGH = {
     "callers/scopes.py": ("flows/test_oauth.py",),
     "runtime/early_answers.py": ("unit/server/test_response_writer.py", "flows/test_early_blanks.py"),
     "accounts/authority.py": ("unit/surfaces/management/test_changes_table.py", "flows/test_planted_authority.py"),
+    "accounts/key_tags.py": ("unit/surfaces/management/test_key_tags.py",),
     "accounts/route_changes.py": (
         "unit/surfaces/management/test_model_route_pages.py",
         "flows/test_model_routes.py",

@@ -7,11 +7,10 @@ from functools import partial
 from typing import Any
 
 import anthropic
+import google.genai as genai
 import httpx
 import pytest
 from fakes.openai import Answer, FakeOpenAI
-from google import genai
-from google.genai import types
 from openai import OpenAI
 from support.gateways import LocalGateway
 from support.shared import Tenant
@@ -141,7 +140,7 @@ def run_batch(client: OpenAI, gateway: Tenant, *texts: str) -> Any:
 
 @pytest.mark.parametrize("piece", SIZES)
 def test_google_sdk(gateway: LocalGateway, echo: Echo, piece: int) -> None:
-    options = types.HttpOptions(base_url=gateway.address)
+    options = genai.types.HttpOptions(base_url=gateway.address)
     client = genai.Client(api_key=gateway.key, http_options=options)
     echo.script(piece)
     echo.check(client.models.generate_content(model=MODEL, contents=f"Write to {EMAIL}.").text)

@@ -80,6 +80,7 @@ def list_guardrails(context: ClientContext, org: str | None) -> None:
 @pass_context
 def add_guardrail(
     context: ClientContext,
+    /,
     name: str,
     action: str,
     project: str | None,
@@ -127,8 +128,9 @@ def set_guardrail(
     org: str | None,
 ) -> None:
     """Change a guardrail."""
-    status = None if active is None else "active" if active else "inactive"
-    members = {"name": name, "action": action, "status": status, "probation": probation}
+    members = {"name": name, "action": action, "probation": probation}
+    if active is not None:
+        members["status"] = "active" if active else "inactive"
     body = {member: value for member, value in members.items() if value is not None}
     if not body:
         raise CliError("Nothing is changed.", "Give --on, --off, --probation, --no-probation, --action or --name.")

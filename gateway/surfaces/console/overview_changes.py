@@ -122,7 +122,9 @@ def _write_line(
     if abs(difference) * 100 >= max(1, before) * NOTABLE_PERCENT:
         found = (_find_reason(one, group, compared, difference, period) for group, compared in sums.items())
         reasons = tuple(reason for reason in found if reason is not None)
-    change = show_change(now, before) if before else ("as many" if not now else "new")
+    change = "new" if now else "as many"
+    if before:
+        change = show_change(now, before)
     return ChangedLine(one.name, one.write(now), one.write(before), change, _link(one, period), reasons)
 
 
@@ -144,5 +146,7 @@ def _find_reason(
 
 def _link(one: ChangedFigure, period: Mapping[str, str], filters: Mapping[str, str] | None = None) -> str:
     """Return the address of Explore that shows a figure, of one name with its filters."""
-    group = {} if filters is None else {"groupBy": "apiKey" if "model" in filters else "model"}
+    group = {}
+    if filters is not None:
+        group["groupBy"] = "apiKey" if "model" in filters else "model"
     return f"/console/explore?{urlencode({'measure': one.measure, **period, **group, **(filters or {})})}"

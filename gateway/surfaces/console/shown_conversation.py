@@ -134,7 +134,9 @@ def _read_message(item: Json) -> ShownMessage:
     """Return a message, or an item that stands for one."""
     kind = _text(item.get("type"))
     if kind not in ("", "message"):
-        role = "tool" if "output" in kind else "user" if kind.startswith("input") else "assistant"
+        role = "user" if kind.startswith("input") else "assistant"
+        if "output" in kind:
+            role = "tool"
         return ShownMessage(role, [_read_part(item)])
     role = _text(item.get("role")) or "user"
     if role == "model":
