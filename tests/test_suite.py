@@ -46,9 +46,10 @@ ROOT = TESTS.parent
 # Modules (by the prefix of their path in gateway/) that no unit test imports, and the tests that exercise them through
 # the surface above.
 TRIED_THROUGH = {
-    "callers/authentication.py": ("unit/oauth/test_access_tokens.py",),
-    "callers/models.py": ("unit/callers/test_authentication.py", "unit/accounts/test_keys.py"),
-    "callers/models.py": ("unit/oauth/test_access_tokens.py", "flows/test_oauth.py"),
+    "callers/models.py": (
+        *("unit/callers/test_authentication.py", "unit/accounts/test_keys.py"),
+        *("unit/oauth/test_access_tokens.py", "flows/test_oauth.py"),
+    ),
     "callers/scopes.py": ("flows/test_oauth.py",),
     "runtime/early_answers.py": ("unit/server/test_response_writer.py", "flows/test_early_blanks.py"),
     "accounts/authority.py": ("unit/surfaces/management/test_changes_table.py", "flows/test_planted_authority.py"),
@@ -74,8 +75,10 @@ TRIED_THROUGH = {
     "accounts/saved_views.py": ("unit/surfaces/management/test_saved_views.py",),
     "accounts/spending_limits.py": ("unit/billing/test_request_limits.py",),
     "surfaces/console/organization_choice.py": ("unit/surfaces/management/test_model_pages.py",),
-    "accounts/models.py": ("unit/accounts/test_client_ids.py", "unit/accounts/test_workload_callers.py"),
-    "accounts/models.py": ("unit/accounts/test_provisioning.py",),
+    "accounts/models.py": (
+        *("unit/accounts/test_client_ids.py", "unit/accounts/test_workload_callers.py"),
+        "unit/accounts/test_provisioning.py",
+    ),
     "accounts/group_rules.py": ("unit/admin/test_group_grants.py",),
     "callers/discount_book.py": ("unit/accounts/test_discounts.py",),
     "callers/stored_keys.py": ("unit/accounts/test_provider_keys.py",),

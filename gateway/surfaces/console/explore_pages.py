@@ -286,6 +286,9 @@ def _show(call: PageCall, arguments: dict[str, str], view: SavedView | None) -> 
     many = len(usage.names) + len(usage.names_before) > THREAD_PARTS
     figures = compute_if(many, _show_figures, question, usage, times, choices, arguments)
     measure = MEASURES[choices.measure]
+    step = "day" if question.bars is question.window else "week"
+    if choices.period.is_of_hours:
+        step = "hour"
     return call.page(
         "explore/explore.html",
         TITLE if view is None else view.name,
@@ -300,7 +303,7 @@ def _show(call: PageCall, arguments: dict[str, str], view: SavedView | None) -> 
         tags=tags,
         by_tag=by_tag,
         measure=measure,
-        step="hour" if choices.period.is_of_hours else "week" if question.bars is not question.window else "day",
+        step=step,
         period=choices.period,
         busiest=BUSIEST,
         comparison=SENTENCES[choices.comparison],
