@@ -160,8 +160,10 @@ def _conditions(filters: LogFilter) -> tuple[list[str], dict[str, str]]:
     if filters.source is not None:
         conditions.append("source = {source:String}")
         params["source"] = filters.source
-    if filters.status >= 400 and filters.status != Cancelled.status:
+    if filters.failed or (filters.status >= 400 and filters.status != Cancelled.status):
         conditions.append("error != ''")
+    conditions += [f"duration_ms >= {int(filters.min_ms)}"] if filters.min_ms else []
+    conditions += [f"cost_nusd >= {int(filters.min_nusd)}"] if filters.min_nusd else []
     for number, (tag, value) in enumerate(filters.tags):
         conditions.append(f"JSONExtractString(tags, {{tag_{number}:String}}) = {{value_{number}:String}}")
         params |= {f"tag_{number}": tag, f"value_{number}": value}

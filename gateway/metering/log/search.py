@@ -107,7 +107,8 @@ class LogFilter(NamedTuple):
     """Conditions on requests; "" and None match all. `model` matches the requested model, the served one, or
     provider/model. `provider`, `model` and `error` match when any attempt matches. All `tags` must be present. Requests
     arrived within [from_us, to_us), to the millisecond. `retained`: only requests with a stored payload; `session`:
-    only those of an agent's session."""
+    only those of an agent's session; `failed`: only those that failed. `min_ms` and `min_nusd`: any attempt took, or
+    cost, at least so much."""
 
     model: str = ""
     provider: str = ""
@@ -120,6 +121,9 @@ class LogFilter(NamedTuple):
     to_us: int | None = None
     retained: bool = False
     session: str = ""
+    failed: bool = False
+    min_ms: int = 0
+    min_nusd: int = 0
 
 
 class LogPage(NamedTuple):
@@ -323,6 +327,8 @@ def _sources(scope: LogScope, filters: LogFilter) -> list[_Source]:
 
 def _tables(filters: LogFilter) -> tuple[str, ...]:
     """Return the tables that can contain matches: usage rows, log entries, or both."""
+    if filters.min_ms or filters.min_nusd:
+        return ("usage",)
     if filters.status in range(400, 500) and filters.status != Cancelled.status:
         return ("log_entry",)
     if filters.provider or filters.status in range(1, 400):
@@ -355,9 +361,15 @@ def _more(table: str, filters: LogFilter, driver: str, both: bool) -> list[Condi
             more.append(("asked = ?", (model,)))
         if filters.status:
             more.append(("status = ?", (filters.status,)))
+        if filters.failed:
+            more.append(("status >= 400", ()))
         return more
-    if filters.status >= 400:
+    if filters.status >= 400 or filters.failed:
         more.append(("error IS NOT NULL", ()))
+    elif filters.min_nusd and not driver:
+        return [*more, ("cost_nusd >= ?", (filters.min_nusd,))]
+    elif filters.min_ms and not driver:
+        return [*more, ("duration_ms >= ?", (filters.min_ms,))]
     if filters.provider and driver != "error":
         more.append(("provider = ?", (filters.provider,)))
     elif model:
@@ -386,6 +398,9 @@ def is_met(record: LoggedRequest, filters: LogFilter) -> bool:
         and (not filters.provider or any(attempt.provider == filters.provider for attempt in attempts))
         and (not filters.status or record.status == filters.status)
         and (not filters.error or filters.error in record.codes)
+        and (not filters.failed or record.status >= 400)
+        and (not filters.min_ms or any(attempt.duration_ms >= filters.min_ms for attempt in attempts))
+        and (not filters.min_nusd or any(attempt.cost_nusd >= filters.min_nusd for attempt in attempts))
         and (filters.source is None or record.source == filters.source)
         and (not filters.label or record.label == filters.label)
         and (not filters.tags or set(filters.tags) <= set(record.tags.items()))

@@ -529,7 +529,7 @@ def _find_queries(usage: PeriodUsage) -> dict[str, str]:
 
 def link_bars(question: UsageQuestion, choices: UsageChoices) -> list[BarLink]:
     """Return for each bar its first and last day or hour, and the query that finds its requests."""
-    filters = _log_filters(choices)
+    filters = _log_filters(choices) | ({"failed": "true"} if "errors" in MEASURES[choices.measure].figures else {})
     span, links = question.window.span, []
     hours = {"hour": 1, "day": HOURS}.get(question.bars.span.step, WEEK_HOURS)
     for label in question.bars.padding:

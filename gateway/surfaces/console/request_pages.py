@@ -244,9 +244,13 @@ FURTHER_FILTERS = {
     "requestId": ("x-request-id", ""),
     "metadata": ("Metadata", "team:search"),
     "session": ("Session", ""),
+    "minDurationMs": ("A call took at least, ms", "10000"),
+    "minCost": ("A call cost at least, USD", "0.1"),
     "from": ("From (UTC)", "2026-01-31T14:00"),
     "to": ("Before (UTC)", "2026-02-01"),
 }
+# The filters that a click sets or removes.
+CHIPS = (("Failed", "failed", "true"), ("Slow", "minDurationMs", "10000"), ("Dear", "minCost", "0.1"))
 PERIODS = {"1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", "30d": "Last 30 days"}
 FILTERS = tuple(field.data_key or name for name, field in LogsQuery().fields.items())
 
@@ -287,6 +291,10 @@ def show_list(call: PageCall) -> Outbound:
         live=live,
         filters={name: arguments.get(name, "") for name in FILTERS},
         chosen=chosen,
+        chips=[
+            (label, "?" + urlencode(_toggle(chosen, name, value)), chosen.get(name) == value)
+            for label, name, value in CHIPS
+        ],
         switch="?" + urlencode({name: value for name, value in turned.items() if value}),
         projects=_projects_of(visitor),
         keys=sorted(keys.items(), key=lambda key: key[1].lower())[:SUGGESTED],
@@ -297,6 +305,12 @@ def show_list(call: PageCall) -> Outbound:
         export=urlencode(chosen),
         **shown,
     )
+
+
+def _toggle(chosen: Mapping[str, str], name: str, value: str) -> dict[str, str]:
+    """Return the filters with one set, or without it if it is set already."""
+    others = {other: given for other, given in chosen.items() if other != name}
+    return others if chosen.get(name) == value else {**others, name: value}
 
 
 def _suggest(call: PageCall) -> dict[str, list[tuple[str, str]]]:

@@ -20,7 +20,7 @@ from gateway.metering.log.records import LoggedRequest
 from gateway.metering.log.search import LogFilter, LogPage, LogScope, search_current
 from gateway.metering.usage_table import raw_id
 from gateway.surfaces.visitors.report_windows import RANGES, length_of
-from gateway.surfaces.visitors.validation_schemas import Body, IsoTime, OneOf, QueryFlag, QueryInteger, TextField
+from gateway.surfaces.visitors.validation_schemas import Body, IsoTime, OneOf, QueryFlag, QueryInteger, TextField, Usd
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import LABEL_LENGTH, Inbound
 
@@ -28,6 +28,7 @@ MAX_PAGE_SIZE = 100
 # A developer with more keys than this is searched for by member instead.
 MAX_KEYS = 50
 MAX_TAGS = 5
+MAX_DURATION_MS = 86_400_000
 CURSOR = re.compile(r"[0-9a-f]{32}")
 
 
@@ -44,6 +45,9 @@ class LogsQuery(Body):
     metadata = TextField(3, 400)
     session = TextField(1, 64)
     retained = QueryFlag(load_default="false")
+    failed = QueryFlag(load_default="false")
+    minDurationMs = QueryInteger(1, MAX_DURATION_MS, about="An upstream call took at least so many milliseconds.")
+    minCost = Usd(about="An upstream call cost at least so many US dollars.")
     timeRange = OneOf(tuple(RANGES))
     first = IsoTime(data_key="from")
     last = IsoTime(data_key="to")
@@ -77,6 +81,9 @@ def filter_of(fields: Mapping[str, Any], inbound: Inbound, now_us: int) -> LogFi
         to_us=last,
         retained=fields.get("retained") == "true",
         session=fields.get("session", ""),
+        failed=fields.get("failed") == "true",
+        min_ms=fields.get("minDurationMs", 0),
+        min_nusd=fields.get("minCost") or 0,
     )
 
 

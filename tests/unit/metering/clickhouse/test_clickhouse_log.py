@@ -23,6 +23,9 @@ FILTERS = [
     LogFilter(model="vendor/large"),
     LogFilter(provider="other"),
     LogFilter(status=502),
+    LogFilter(failed=True),
+    LogFilter(min_ms=60),
+    LogFilter(min_nusd=500_000_000_000),
     LogFilter(status=200, source="app"),
     LogFilter(error="timeout", model="large"),
     LogFilter(error="key_limit_reached"),
@@ -51,7 +54,7 @@ def add_requests(site: Site) -> None:
     now_us = site.clock.now_us()
     for number in range(120):
         at_us = now_us - site.dice.randrange(HOUR_US, 20 * DAY_US)
-        row = site.row(at_us, label=site.dice.choice((None, "a\tb'c")), status=200)
+        row = site.row(at_us, label=site.dice.choice((None, "a\tb'c")), status=200, duration_ms=number)
         rows = [row]
         if number % 5 == 0:
             rows.append(row._replace(attempt=1, at=row.at + 5, provider="other", error=None, served="large"))

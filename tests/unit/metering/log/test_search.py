@@ -248,3 +248,20 @@ def test_tables_in_partitions_are_searched_alike(postgresql_url, open_store) -> 
     counts = [store.read(lambda table=table: store.execute(indices, (table,)).fetchone()[0])
               for table in ("usage", "usage_first", "log_entry", "log_entry_first")]  # fmt: skip
     assert counts[0] == counts[1] >= 3 and counts[2] == counts[3] == 4
+
+
+def test_failed_slow_and_dear_requests_are_found(database) -> None:
+    fill(database, [
+        attempt(1, duration_ms=50, cost_nusd=5), attempt(2, error="timeout", duration_ms=9_000), attempt(2, attempt=1),
+        attempt(3, error="timeout", status=0, duration_ms=20), entry(3, status=502, error="all_providers_failed"),
+        entry(4, status=400), attempt(5, duration_ms=10_000, cost_nusd=900),
+    ])  # fmt: skip
+    assert found(database, LogFilter(failed=True)) == [4, 3]
+    assert found(database, LogFilter(min_ms=9_000)) == [5, 2] and found(database, LogFilter(min_ms=10_001)) == []
+    assert found(database, LogFilter(min_nusd=900)) == [5] and found(database, LogFilter(min_nusd=901)) == []
+    assert found(database, LogFilter(failed=True, min_ms=10)) == [3]
+    assert found(database, LogFilter(min_ms=9_000, min_nusd=900)) == [5]
+    assert found(database, LogFilter(failed=True, model="none")) == []
+    for wanted in (LogFilter(failed=True), LogFilter(min_ms=20), LogFilter(min_nusd=5)):
+        pages = all_pages(database, EVERYTHING, wanted, 1)
+        assert len(pages) == len(set(pages)) == len(found(database, wanted)) > 0

@@ -92,6 +92,26 @@ def test_the_form_has_a_field_for_each_filter_and_the_live_list_is_read_without_
     assert live.status_code == 200 and "sandbox-echo" in live.text
 
 
+def test_a_click_shows_failed_slow_or_dear_requests_and_another_all_again(asked: Tenants) -> None:
+    owner = asked["acme owner"]
+    chips = re.compile(
+        r'<a class="chip( on)?" role="button" aria-pressed="(\w+)" href="http://localhost([^"]*)">(\w+)<'
+    )
+    page = open_page(asked, owner, "/console/logs?source=unknown")
+    offered = {name: path for _, _, path, name in chips.findall(page)}
+    assert set(offered) == {"Failed", "Slow", "Dear"}
+    failed = open_page(asked, owner, offered["Failed"])
+    assert failed.count('class="open"') == 1 and "model_not_found" in failed and "source=unknown" in offered["Failed"]
+    pressed = {name: path for on, state, path, name in chips.findall(failed) if on and state == "true"}
+    assert list(pressed) == ["Failed"]
+    everything = open_page(asked, owner, pressed["Failed"])
+    assert everything.count('class="open"') == 2
+    for name in ("Slow", "Dear"):
+        assert "No requests match these filters" in open_page(asked, owner, offered[name])
+    for bad in ("minCost=x", "minDurationMs=-1", "failed=maybe"):
+        open_page(asked, owner, f"/console/logs?{bad}", 400)
+
+
 def test_requests_of_others_cannot_be_read(asked: Tenants) -> None:
     developer = asked["acme developer"]
     _, page, _ = read(asked, "/console/logs", developer)
