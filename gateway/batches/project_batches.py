@@ -1,7 +1,7 @@
 """Batches, as the surfaces use them; running them is recurring work of every worker."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from gateway import ids
@@ -34,7 +34,7 @@ from gateway.files.file_rows import FileRow
 from gateway.files.project_files import Files, check_kept
 from gateway.jobs.callbacks import CallbackEvent, CallbackOptions, Callbacks, Deliveries
 from gateway.jobs.job_endings import JobEndings
-from gateway.jobs.job_rows import owner_of
+from gateway.jobs.job_rows import JobOwner, owner_of
 from gateway.jobs.rounds import Rounds, StoreClock
 from gateway.limits.cost_bound import CostBound
 from gateway.limits.holds import Holds
@@ -137,10 +137,18 @@ class Batches:
         page = self.rows.page(owner_of(caller), after or start, limit, newest_first)
         return [job for job in page if job.id.startswith(f"{prefix}_")]
 
+    def of_project(self, project_id: str, after: str, limit: int) -> list[BatchJob]:
+        """Return up to `limit` batches of all kinds of a project, those of messages first, newest first."""
+        return self.rows.page(JobOwner(project_id), after, limit, newest_first=True)
+
     def cancel(self, caller: Caller, ident: str) -> BatchJob:
         """Cancel a batch: no further line is sent, and what ran is billed. Conflict (batch_ended)."""
+        return self.cancel_job(partial(self.find, caller, ident))
+
+    def cancel_job(self, find: Callable[[], BatchJob]) -> BatchJob:
+        """Cancel the batch that `find` returns, as `cancel` does."""
         for _ in range(MAX_RETRIES):
-            job = self.find(caller, ident)
+            job = find()
             if job.state == CANCELING:
                 return job
             if (job.state, "cancel") not in MOVES:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import anthropic
+import httpx
 import openai
 import pytest
 from fakes.openai import Answer, FakeOpenAI
@@ -136,8 +139,9 @@ def test_a_provider_that_fails_for_a_while_is_asked_again(client: OpenAI, gatewa
 
 
 def test_a_cancelled_batch_bills_what_ran(client: OpenAI, gateway: Tenant):
-    batch = begin(client, [chat_line(number) for number in range(4)])
-    assert client.batches.cancel(batch.id).status == "cancelling"
+    with no_worker(gateway):
+        batch = begin(client, [chat_line(number) for number in range(4)])
+        assert client.batches.cancel(batch.id).status == "cancelling"
     done = run(gateway, client, batch.id)
     assert done.status == "cancelled" and usage(gateway) == []
     with pytest.raises(openai.ConflictError):
@@ -146,10 +150,11 @@ def test_a_cancelled_batch_bills_what_ran(client: OpenAI, gateway: Tenant):
 
 
 def test_an_expired_batch_names_the_lines_that_were_not_sent(client: OpenAI, gateway: Tenant):
-    batch = begin(client, [chat_line(number) for number in range(4)])
     database = gateway.services.store.database
     sql = "UPDATE batch_job SET deadline_at = 1, state = 'in_progress', total = 4 WHERE id = ?"
-    database.write(lambda: database.execute(sql, (batch.id,)))
+    with no_worker(gateway):
+        batch = begin(client, [chat_line(number) for number in range(4)])
+        database.write(lambda: database.execute(sql, (batch.id,)))
     done = run(gateway, client, batch.id)
     assert done.status == "expired"
     errors = [json.loads(line) for line in client.files.content(done.error_file_id).text.splitlines()]
@@ -241,6 +246,17 @@ def test_a_webhook_tells_of_the_end_of_a_batch(client: OpenAI, gateway: Tenant):
     assert event["data"]["request_counts"]["completed"] == 1
 
 
+@contextmanager
+def no_worker(gateway: Tenant) -> Iterator[None]:
+    """Let no worker run batches in this context."""
+    batches = gateway.services.engine.batches
+    port, batches.port = batches.port, None
+    try:
+        yield
+    finally:
+        batches.port = port
+
+
 def chat_line(number: int, **body) -> dict:
     wire = {"model": MODEL, "messages": [{"role": "user", "content": f"Hello {number}!"}], "max_tokens": 50}
     return {
@@ -310,3 +326,22 @@ def limit_key(gateway: Tenant, usd: str) -> None:
     own = gateway.services.accounts.authentication.caller(gateway.key)
     limits = Limits(total_nusd=round(float(usd) * 1e9))
     gateway.services.billing.budgets.set_limits("key", own.key_id, limits)
+
+
+def test_management_lists_shows_and_cancels_the_batches_of_a_project(client: OpenAI, gateway: Tenant):
+    with no_worker(gateway):
+        batch = begin(client, [chat_line(1)])
+        check_management(client, gateway, batch)
+
+
+def check_management(client: OpenAI, gateway: Tenant, batch) -> None:
+    project = f"/projects/{gateway.project_id}/batches"
+    services = gateway.services
+    user = services.accounts.authentication.caller(gateway.key).user_id
+    headers = {"Authorization": f"Bearer {services.management.sessions.open(user).token}"}
+    with httpx.Client(base_url=gateway.address, headers=headers, timeout=60) as http:
+        listed = http.get(project).json()
+        assert [(one["id"], one["status"]) for one in listed["batches"]] == [(batch.id, "validating")]
+        assert http.get(f"{project}/batch_unknown").status_code == 404
+        assert http.post(f"{project}/{batch.id}/cancel").json()["batch"]["status"] == "cancelling"
+        assert http.get(f"{project}/{batch.id}").json()["batch"]["status"] == "cancelling"

@@ -364,6 +364,13 @@ WORK = (
     Step("PATCH", "/keys/api/limit/{key_id}", LIMIT),
     Step("PATCH", "/projects/{project_id}/rate-limits", {"requestsPerMinute": 600}),
     Step("GET", "/projects/{project_id}/rate-limits"),
+    Step("GET", "/projects/{first_project}/batches", of="/projects/{project_id}/batches"),
+    Step("GET", "/projects/{first_project}/batches/{batch_id}", of="/projects/{project_id}/batches/{batch_id}"),
+    Step(
+        "POST",
+        "/projects/{first_project}/batches/{batch_id}/cancel",
+        of="/projects/{project_id}/batches/{batch_id}/cancel",
+    ),
     Step("PATCH", "/projects/{project_id}/session-budget", {"sessionBudget": "5"}),
     Step("GET", "/projects/{project_id}/session-budget"),
     Step("PATCH", "/keys/api/{key_id}/session-budget", {"sessionBudget": "0.50", "runBudget": "2"}),

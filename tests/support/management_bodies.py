@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from gateway.accounts.identities import insert_identity, list_identities
+from gateway.batches.batch_table import BatchTask
 from gateway.oauth.grant_values import Consent
 
 VARIABLE = re.compile(r"<(?:path:)?(\w+)>")
@@ -139,6 +140,7 @@ def furnish(tenants, name: str) -> dict[str, str]:
         "rule_id": rule["rule"]["id"],
         "skill_id": skill,
         "log_id": retain(tenants, owner),
+        "batch_id": begin_batch(tenants, owner),
         "agent_session": f"session-of-{owner.user_id}",
         "name": "mine",
         "token_id": tenants.ok("POST", f"{org}/scim/tokens", owner, {"name": "Spare"})["token"]["id"],
@@ -159,6 +161,14 @@ def furnish(tenants, name: str) -> dict[str, str]:
         "session_id": tenants.services.management.sessions.list_sessions(owner.user_id)[0].id,
         "provider_key": tenants.ok("POST", "/keys/provider", owner, provider_key)["providerKey"]["id"],
     }
+
+
+def begin_batch(tenants, owner) -> str:
+    """Begin a batch in the owner's project and return its id."""
+    services = tenants.services
+    caller = services.accounts.authentication.caller_of_key(owner.key.info.id)
+    lines = services.engine.files.keep_pieces(caller, [b"{}"])
+    return services.engine.batches.create(caller, "/v1/embeddings", lines, BatchTask()).id
 
 
 def connect(tenants, person) -> str:

@@ -92,6 +92,9 @@ MANAGE = {
         session-budgets set {key} --session 5
         session-budgets show {key}
         session-budgets clear {key}
+        batches list {project}
+        1 | batches show {project} batch_unknown
+        1 | batches cancel {project} batch_unknown
         rates set key {key} requests 60
         rates show
         rates clear key {key}

@@ -5,6 +5,7 @@ from gateway.surfaces.management import (
     agent_session_routes,
     alert_routes,
     applications,
+    batch_routes,
     credit_routes,
     device_routes,
     erasure_routes,
@@ -66,6 +67,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *applications.OPERATIONS,
     *activity_routes.OPERATIONS,
     *agent_session_routes.OPERATIONS,
+    *batch_routes.OPERATIONS,
     *log_routes.OPERATIONS,
     *exports.OPERATIONS,
 )

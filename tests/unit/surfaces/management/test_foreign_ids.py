@@ -56,7 +56,9 @@ def things(module_tenants: Tenants) -> dict[str, dict[str, str]]:
         module_tenants.services.store.database.write(has_password.execute)
         guardrails = f"/orgs/{owner.organization_id}/guardrails"
         guardrail = module_tenants.ok("POST", guardrails, owner, BODIES["NewGuardrail"](owner))["guardrail"]
+        second_project = {"organizationId": owner.organization_id, "name": "Second"}
         found["other"] = {
+            "project_id": module_tenants.ok("POST", "/projects", owner, second_project)["project"]["id"],
             "provider_id": second["id"],
             "key_id": module_tenants[f"{name} colleague"].key.info.id,
             "guardrail_id": guardrail["id"],

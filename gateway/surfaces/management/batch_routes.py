@@ -1,0 +1,125 @@
+"""`/projects/…/batches`: batches of a project with their progress and cost, and their cancellation."""
+
+from gateway.accounts import audit
+from gateway.accounts.projects import ProjectInfo
+from gateway.batches.batch_table import CANCELED, CANCELING, BatchJob
+from gateway.errors import NotFound
+from gateway.surfaces.management.access_groups import in_project
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.visitors.validation_schemas import Body, QueryInteger, TextField
+from gateway.surfaces.web.answer_structs import Answer, Time, Usd
+from gateway.surfaces.web.http import Operation
+
+TAG = "Batches of a project"
+MAX_PAGE_SIZE = 100
+NO_BATCH = "There is no batch with this id in this project."
+
+
+class ProjectBatchQuery(Body):
+    cursor = TextField(1, 80, about="`next` of the previous page.")
+    limit = QueryInteger(1, MAX_PAGE_SIZE, load_default=50)
+
+
+class BatchProblemAnswer(Answer):
+    """Why a batch failed; `line` is the number of a line of its file, from 1, or null for the whole batch."""
+
+    code: str
+    message: str
+    line: int | None
+
+
+class ProjectBatchAnswer(Answer):
+    """A batch. `total` lines have `done` results, of which `failed` are errors. `bound` is the most that all lines can
+    cost."""
+
+    columns = ("id", "status", "done", "total", "failed", "cost")
+    id: str
+    api_key_id: str
+    status: str
+    endpoint: str
+    total: int
+    done: int
+    failed: int
+    cost: Usd
+    bound: Usd
+    created_at: Time
+    expires_at: Time
+    ended_at: Time | None
+    problems: list[BatchProblemAnswer]
+
+
+class ProjectBatchPage(Answer):
+    batches: list[ProjectBatchAnswer]
+    next: str | None
+
+
+def list_batches(call: ManagedCall[ProjectInfo]) -> ProjectBatchPage:
+    """List the batches of a project, newest first, with their progress and cost."""
+    limit = call.fields["limit"]
+    jobs = call.services.engine.batches.of_project(call.subject.id, call.fields.get("cursor", ""), limit + 1)
+    following = jobs[limit - 1].id if len(jobs) > limit else None
+    return ProjectBatchPage(batches=[show(job) for job in jobs[:limit]], next=following)
+
+
+def show_batch(call: ManagedCall[ProjectInfo]) -> ProjectBatchAnswer:
+    """Show a batch with the errors of its lines."""
+    return show(_find(call))
+
+
+def cancel_batch(call: ManagedCall[ProjectInfo]) -> ProjectBatchAnswer:
+    """Cancel a batch: requests under way end and are billed, and no further one is sent. One that was cancelled before
+    is returned unchanged."""
+    job = _find(call)
+    if job.state not in (CANCELING, CANCELED):
+        job = call.services.engine.batches.cancel_job(lambda: _find(call))
+    database = call.database
+
+    def note() -> None:
+        audit.append(
+            "batch.cancel",
+            job.id,
+            actor=call.actor,
+            at_us=call.services.clock.now_us(),
+            organization_id=call.subject.organization_id,
+            detail={"project": call.subject.id},
+        )
+
+    database.write(note)
+    return show(job)
+
+
+def show(job: BatchJob) -> ProjectBatchAnswer:
+    """Return a batch without its contents."""
+    problems = [BatchProblemAnswer(error.code, error.message, error.line) for error in job.ended.errors]
+    return ProjectBatchAnswer.of(
+        job,
+        api_key_id=job.api_key,
+        status=job.state,
+        cost=job.cost_nusd,
+        bound=job.bound_nusd,
+        expires_at=job.deadline_at,
+        ended_at=job.completed_at,
+        created_at=job.created_at,
+        problems=problems,
+    )
+
+
+def _find(call: ManagedCall[ProjectInfo]) -> BatchJob:
+    job = call.services.engine.batches.rows.find(call.params["batch_id"])
+    if job is None or job.project != call.subject.id:
+        raise NotFound(NO_BATCH)
+    return job
+
+
+BATCHES = "/projects/<project_id>/batches"
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", BATCHES, list_batches, "List the batches of a project", tag=TAG,
+            who=in_project("projects:read"), scope="projects:read", query=ProjectBatchQuery,
+            commands=("batches list <project_id>",)),
+    managed("GET", f"{BATCHES}/<batch_id>", show_batch, "Show a batch of a project", tag=TAG,
+            who=in_project("projects:read"), scope="projects:read", inside="batch",
+            commands=("batches show <project_id> <batch_id>",)),
+    managed("POST", f"{BATCHES}/<batch_id>/cancel", cancel_batch, "Cancel a batch of a project", tag=TAG,
+            who=in_project("projects:write"), scope="projects:write", inside="batch", audit="batch.cancel",
+            commands=("batches cancel <project_id> <batch_id>",)),
+)  # fmt: skip
