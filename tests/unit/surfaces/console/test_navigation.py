@@ -39,7 +39,10 @@ def test_each_page_belongs_to_an_entry() -> None:
 
 ORGANIZATION = {
     f"/console/{name}"
-    for name in ["people", "teams", "budgets", "guardrails", "routes", "projects", "automation", "alerts", "audit", "settings"]
+    for name in (
+        *("people", "teams", "budgets", "guardrails", "routes"),
+        *("projects", "automation", "alerts", "audit", "settings"),
+    )
 }
 WITH_KEYS = {f"/console/{name}" for name in ["logs", "sessions", "playground", "setup", "keys"]}
 
