@@ -3,10 +3,12 @@
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from gateway.billing.context import RequestContext
 from gateway.callers.vault import Vault
 from gateway.clock import Clock
+from gateway.configuration.settings import MANAGE
 from gateway.errors import GatewayError, Overloaded, UpstreamFailed
 from gateway.guardrails.checked_texts import CheckCollector, CheckedRules, Content, Role
 from gateway.guardrails.checkers import Checker, FoundValue, check_failed
@@ -16,6 +18,7 @@ from gateway.metering.counters import Counters
 from gateway.providers.checker_calls import CheckCall, CheckedPiece, CheckRequest, cut, place_found
 from gateway.providers.checker_forms import FORMS
 from gateway.runtime.fair_threads import FairSlots, QueueFull
+from gateway.runtime.state_changes import INFO, WARNING, StateChange, StateLog
 from gateway.runtime.threads import Job, compute_if
 from gateway.transport import Transport
 
@@ -29,6 +32,12 @@ LARGE = 1 << 16
 KEPT = 20_000  # contents whose findings a worker remembers, by digest
 KEPT_S = 24 * 3600.0
 KEPT_FINDINGS = 100  # of one content; more are not remembered
+FAILURES = 3  # in succession that are reported
+MOST_FAILING = 10_000
+FAILING, BACK = "checker.failing", "checker.back"
+REMEDY = (
+    f"test it with {MANAGE} guardrails test, or change what happens then: {MANAGE} guardrails set ID --on-failure pass"
+)
 CHECKED, KNOWN_BEFORE, FAILED = "checked", "remembered", "failed"
 
 # Asks a classifier model about pieces; returns what it found in each.
@@ -55,7 +64,9 @@ class ContentChecks:
     """Asks the checkers of rules. Findings of a content are remembered, so that the earlier turns of a session are not
     checked again. `classify` asks classifier models; it is set when the engine is complete."""
 
-    def __init__(self, transport: Transport, vault: Vault, clock: Clock, counters: Counters) -> None:
+    def __init__(self, transport: Transport, vault: Vault, clock: Clock, counters: Counters, states: StateLog) -> None:
+        self._states = states
+        self._failures: OrderedDict[str, int] = OrderedDict()  # in succession, by checker
         self._transport = transport
         self._vault = vault
         self._clock = clock
@@ -78,7 +89,27 @@ class ContentChecks:
             except GatewayError as error:
                 self._counters.add("guardrail_checks_total", (checker.form, FAILED))
                 results.failed[checker] = error.message
+                self._report_failure(asker.organization_id, checker, error.message)
+            else:
+                self._report_success(asker.organization_id, checker)
         return results
+
+    def _report_failure(self, organization_id: str, checker: Checker, reason: str) -> None:
+        """Report a checker that failed several times in succession to operators and its organization."""
+        subject, facts = _subject_of(organization_id, checker)
+        count = self._failures[subject] = self._failures.get(subject, 0) + 1
+        while len(self._failures) > MOST_FAILING:
+            self._failures.popitem(last=False)
+        if count >= FAILURES:
+            message = f"{checker.kind.title} failed {count} times in succession: {reason}"
+            self._states.fire(StateChange(FAILING, subject, message, WARNING, REMEDY, facts))
+
+    def _report_success(self, organization_id: str, checker: Checker) -> None:
+        if not self._failures:
+            return
+        subject, facts = _subject_of(organization_id, checker)
+        if self._failures.pop(subject, 0):
+            self._states.resolve(StateChange(BACK, subject, f"{checker.kind.title} answers again", INFO, facts=facts))
 
     def judge(
         self,
@@ -213,6 +244,13 @@ class ContentChecks:
         self._known[key] = (self._clock.monotonic() + KEPT_S, found)
         while len(self._known) > KEPT:
             self._known.popitem(last=False)
+
+
+def _subject_of(organization_id: str, checker: Checker) -> tuple[str, dict[str, object]]:
+    """Return the name of a checker in reports, and its facts."""
+    host = urlsplit(checker.address).hostname or dict(checker.settings).get("model", "")
+    facts: dict[str, object] = {"organization": organization_id, "checker": checker.form, "host": host}
+    return f"checker {checker.form} {host} of {organization_id}", facts
 
 
 def _digests_of(contents: Sequence[Content]) -> list[bytes]:

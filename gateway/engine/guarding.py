@@ -30,6 +30,7 @@ from gateway.guardrails.rule_sets import GuardrailRule, Match, Place, RuleSet
 from gateway.ids import new_hex
 from gateway.metering.counters import Counters
 from gateway.neutral.request import Request
+from gateway.runtime.state_changes import StateLog
 from gateway.runtime.threads import compute, compute_if
 from gateway.store import redis as redis_keys
 from gateway.store.database import Database
@@ -154,8 +155,9 @@ class Guarding:
         secret: bytes,
         counters: Counters,
         transport: Transport,
+        states: StateLog,
     ) -> None:
-        self.checks = ContentChecks(transport, vault, clock, counters)
+        self.checks = ContentChecks(transport, vault, clock, counters, states)
         self._counters = counters
         self._database = database
         self._journal = journal

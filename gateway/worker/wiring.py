@@ -415,6 +415,7 @@ def _open_engine(
         base.hash_key,
         base.background.counters,
         base.transport,
+        base.telemetry.states,
     )
     parts = EngineParts(
         routing.planner,

@@ -194,6 +194,23 @@ class checkers_as_they_are:
     def __exit__(self, *unused: object) -> None: ...
 
 
+def test_checker_that_fails_again_and_again_is_reported_with_its_end(
+    gateway: LocalGateway, client: OpenAI, guard: Any, checkers: FakeCheckers
+) -> None:
+    guard("block", "webhook", {"on_failure": "pass"})
+    changes: list[Any] = []
+    gateway.services.telemetry.states.subscribe(changes.append)
+    checkers.status = 500
+    for number in range(5):
+        ask(client, f"Question {number} to a checker that is away.")
+    checkers.status = 200
+    ask(client, "Question to a checker that is back.")
+    seen = [change for change in changes if change.event.startswith("checker.")]
+    assert [change.event for change in seen] == ["checker.failing", "checker.back"]
+    assert "failed 3 times in succession: The checker answered 500." in seen[0].message
+    assert seen[0].facts["organization"] == gateway.organization_id and SECRET not in str(seen)
+
+
 def test_failure_in_a_stream_ends_it_with_the_error(
     client: OpenAI, upstream: FakeOpenAI, guard: Any, checkers: FakeCheckers
 ) -> None:

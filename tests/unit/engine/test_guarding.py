@@ -28,6 +28,7 @@ from gateway.neutral.chat import ChatRequest, Conversation
 from gateway.neutral.events import BlockDone, Finished, MediaPiece, RefusalDelta, TextDelta, ToolCallDelta
 from gateway.neutral.realtime import ClientEvent
 from gateway.neutral.request import Requirements
+from gateway.runtime.state_changes import StateLog
 
 thread_id: Callable[[], int] = get_original("_thread", "get_ident")
 CALLER = Caller("key", "user", "", "org", "proj", "user", "member", "owner", "credits")
@@ -61,7 +62,18 @@ def rows() -> Rows:
 @pytest.fixture
 def guarding(rows: Rows, tmp_path: Path) -> Guarding:
     vault = Vault(("a key of the installation",))
-    parts: tuple[Any, ...] = (None, Version(), rows, vault, None, FakeClock(), b"secret", Counters(tmp_path), None)
+    parts: tuple[Any, ...] = (
+        None,
+        Version(),
+        rows,
+        vault,
+        None,
+        FakeClock(),
+        b"secret",
+        Counters(tmp_path),
+        None,
+        StateLog(),
+    )
     return Guarding(*parts)
 
 

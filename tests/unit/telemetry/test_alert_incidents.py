@@ -328,6 +328,7 @@ HOUR = (
     (1200, 2400, "budget.nearly_spent", "key key_1", "budget.back"),
     (1300, 2000, "credits.low", "organization org_1", "credits.back"),
     (1400, 1500, "session.cache_lost", "session s1", "session.cache_back"),
+    (1450, 1550, "checker.failing", "checker presidio", "checker.back"),
     (1600, 1700, "books.differ", "books", "books.agree"),
     (1800, 0, "model.retiring", "model openai/gpt-4", ""),
     (3000, 3300, "redis.away", "redis", "redis.back"),
