@@ -130,8 +130,6 @@ def test_a_wrong_method_is_refused_with_the_allowed_methods(
 @pytest.mark.parametrize(
     ("path", "hint"),
     [
-        ("/v1/files/file-1", "files are not stored"),
-        ("/v1/messages/batches", "send each request separately"),
         ("/v1/conversations", "use previous_response_id"),
         ("/v1beta/files", "as inlineData"),
     ],

@@ -38,6 +38,7 @@ from gateway.accounts.service_accounts import ServiceAccountDraft
 from gateway.accounts.teams import create_team
 from gateway.catalogue import loader
 from gateway.configuration import settings
+from gateway.routes.route_document import read_document
 
 MARKS = {
     "drawing": "shows how parts lie to each other",
@@ -292,6 +293,8 @@ def check_addresses(installation: Installation, block: Block, value: Any) -> Non
 def run_json(installation: Installation, block: Block, folder: Path) -> None:
     if block.page == "docs/claude-code.md":
         assert json.loads(read_settings(json.loads(block.text))), block
+    elif block.page == "docs/routes.md":
+        assert len(read_document(json.loads(block.text)).rules) == 4
     else:
         check_addresses(installation, block, json.loads(installation.fill(block.text)))
 
