@@ -19,6 +19,7 @@ HEAD, TAIL = 1_600, 800  # characters of a text
 RESULT_PART = 400  # characters at either end of a result
 RESULTS = 6  # the latest results of tools
 MAX_PARTS = 16  # of a message
+MAX_TOOLS = 256  # whose names are compared
 LONG_TEXT, VERY_LONG_TEXT, SHORT_TEXT = 600, 2_000, 60
 LARGE_PROMPT_BYTES = 240_000
 MAX_FAILURES, MAX_HARD, MAX_EASY = 3, 3, 2
@@ -74,7 +75,8 @@ class TurnTexts:
 
     def _read(self, conversation: Conversation, table: TurnTable) -> None:
         messages = conversation.messages
-        self.tools = tuple([tool.name for tool in conversation.tools if isinstance(tool, FunctionTool | CustomTool)])
+        tools = conversation.tools[:MAX_TOOLS]
+        self.tools = tuple([tool.name for tool in tools if isinstance(tool, FunctionTool | CustomTool)])
         for message in messages[:FIRST_MESSAGES]:
             if message.role == USER_ROLE:
                 self.first = "\n".join(map(_shorten, _texts(message)))
