@@ -22,7 +22,7 @@ from gateway.routes.route_prices import NO_MAPPINGS, RoutePrices
 from gateway.routing.cache_lifetimes import CacheLifetimes
 from gateway.routing.sticky import Sticky
 
-# How long providers keep the cache of a prompt that nobody reads.
+# The lifetime of an unused prompt in the cache of a provider.
 CACHE_S, LONG_CACHE_S = 300, 3600
 # A session's last turn is written for other workers at this precision.
 STEP_S = 120
@@ -65,8 +65,8 @@ def _share_of(status: Status) -> int | None:
 
 
 class ModelRoutes:
-    """Applies the routes of `book`. `shares` tells what is used of the limits of callers. `sessions` remembers the
-    model of each conversation, and `lifetimes` how long its provider keeps its prompt."""
+    """Applies the routes of `book`. `shares` has the used percentages of callers' limits, `sessions` the model of
+    each conversation, and `lifetimes` the time for which its provider keeps its prompt."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class ModelRoutes:
         return use_models(request, choice.models)
 
     def reference_of(self, route: CompiledRoute) -> str:
-        """Return the model with whose price the savings of a route are computed."""
+        """Return the reference model of a route, for its savings."""
         return route.reference or max(route.models, key=self.prices.price_of)
 
     def _keep(

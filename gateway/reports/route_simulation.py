@@ -49,9 +49,9 @@ class SimulatedChoice(Struct):
 
 
 class RouteSimulation(Struct):
-    """The requests of [since_us, until_us), each taken by itself. `undecided` are those for which a rule asks what no
-    row has, such as headers: they count at their cost. `changed` would have used another model. `complete` is false if
-    the days have more usage than is read at once; then `since_us` is later."""
+    """The requests of [since_us, until_us), each taken by itself. `undecided` are those with a rule about something
+    that is not stored, such as headers: they count at their cost. `changed` would have used another model. `complete`
+    is false if the days have more usage than is read at once; then `since_us` is later."""
 
     since_us: int
     until_us: int
@@ -213,7 +213,7 @@ class _Play:
         done.new_cost_nusd += new_cost
 
     def _choose(self, request: Any) -> CompiledRule | None:
-        """Return the rule that decides, None if that cannot be told."""
+        """Return the deciding rule, None if the rows lack the answer."""
         for rule in self._route.rules:
             holds = _holds(rule.tests, request)
             if holds is None:
@@ -238,7 +238,7 @@ class _Play:
 
 
 def _holds(tests: Sequence[Test], request: Any) -> bool | None:
-    """Return whether all tests hold; None if one that decides cannot be told."""
+    """Return whether all tests hold; None if the rows lack the answer."""
     unknown = False
     for test in tests:
         try:

@@ -1,1 +1,1 @@
-"""Routes: model names of an organization whose rules choose the model of each request."""
+"""Routes: model names of an organization with rules that choose the model of each request."""

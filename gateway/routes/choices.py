@@ -27,11 +27,11 @@ class RouteChoiceAnswer(TypedDict):
 
 
 class RouteChoice(Struct, frozen=True, eq=False):
-    """A version of a route and the rule of it that chose `models`, tried in this order. `kept`: the session stays with
-    a model although the rule names another one (`wanted`). `turn`, `agent` and `difficulty` are "" where nothing asked
-    for them. `lost_cache_nusd` is what the change of a session's model costs, because the provider of the new one has
-    not cached its prompt. `references` are the mappings of the model with whose price savings are computed,
-    `last_resort` the model that is tried if none of `models` can serve.
+    """A version of a route and its rule that chose `models`, tried in this order. `kept`: the session stays with one
+    although the rule names another one (`wanted`). `turn`, `agent` and `difficulty` are "" where no rule asked for
+    them. `lost_cache_nusd` is the price of a changed model, because its provider has not cached the prompt.
+    `references` are the mappings of the reference model, `last_resort` the model that is tried if none of `models` can
+    serve.
     """
 
     name: str

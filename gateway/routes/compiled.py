@@ -1,5 +1,4 @@
-"""Routes compiled for requests: each condition is a function, and what a condition needs is read once, when it is
-first asked for."""
+"""Routes compiled for requests: each condition is a function, and reads its part of a request at its first use."""
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -28,7 +27,7 @@ from gateway.routes.route_document import (
 )
 from gateway.routes.turns import TurnTexts, agent_of, difficulty_of, turn_of
 
-BYTES_PER_TOKEN = 4  # of a prompt whose tokens nobody has counted
+BYTES_PER_TOKEN = 4  # of a prompt without a count of tokens
 MINUTES = 60
 ANY = "*"
 STATED = "difficulty"  # the metadata by which an agent states how difficult a turn is
@@ -99,7 +98,7 @@ class RoutedRequest:
 
     @property
     def known_difficulty(self) -> str:
-        """The difficulty if a rule asked for it, else ""."""
+        """The difficulty where a rule has read it, otherwise ""."""
         return self._difficulty or ""
 
     def body_value(self, path: tuple[str, ...]) -> Any:
@@ -166,7 +165,7 @@ class CompiledRoute(Struct, frozen=True, eq=False):
     last_resort: str = ""
 
     def choose(self, request: RoutedRequest) -> CompiledRule:
-        """Return the first rule whose conditions hold."""
+        """Return the first rule with all of its conditions fulfilled."""
         for rule in self.rules:
             for test in rule.tests:
                 if not test(request):

@@ -27,7 +27,7 @@ ROUTES = (
     "JOIN model_route_version v ON v.route_id = r.id AND v.version = r.published WHERE r.organization_id = ?"
 )
 TEAMS = "SELECT team_id FROM team_member WHERE member_id = ?"
-MAX_MEMBERS = 20_000  # whose teams a worker remembers
+MAX_MEMBERS = 20_000  # with remembered teams, in a worker
 
 
 def read_smart(text: str) -> CompiledRoute:

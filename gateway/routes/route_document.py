@@ -101,8 +101,8 @@ class RouteRule(Struct, forbid_unknown_fields=True, rename="camel", omit_default
 
 
 class RouteDocument(Struct, forbid_unknown_fields=True, rename="camel", omit_defaults=True, frozen=True):
-    """A route. The first rule whose conditions hold decides, and `otherwise` where none does. `reference` is the model
-    with whose price savings are computed; without one, the most expensive model of the route. With `keep_session` a
+    """A route. The first rule with fulfilled conditions decides, and `otherwise` for all other requests. `reference` is
+    the model for the comparison of costs; without one, the most expensive model of the route. With `keep_session` a
     session keeps its model until a larger one is chosen, or its prompt cache has expired."""
 
     otherwise: Target

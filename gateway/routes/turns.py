@@ -12,14 +12,14 @@ from gateway.neutral.parts import Message, Text, ToolResult
 from gateway.routes.route_document import Agent, Difficulty, Turn
 
 TABLE = CONFIG / "routes" / "turns.toml"
-# What is read of a conversation, so that its length does not matter.
+# Bounds of the texts of a conversation, so that its length does not matter.
 LATEST_MESSAGES = 24
 FIRST_MESSAGES = 6
 HEAD, TAIL = 1_600, 800  # characters of a text
 RESULT_PART = 400  # characters at either end of a result
 RESULTS = 6  # the latest results of tools
 MAX_PARTS = 16  # of a message
-MAX_TOOLS = 256  # whose names are compared
+MAX_TOOLS = 256  # with names that are compared
 LONG_TEXT, VERY_LONG_TEXT, SHORT_TEXT = 600, 2_000, 60
 LARGE_PROMPT_BYTES = 240_000
 MAX_FAILURES, MAX_HARD, MAX_EASY = 3, 3, 2
@@ -55,10 +55,10 @@ TURNS = TurnTable(tomllib.loads(TABLE.read_text()))
 
 
 class TurnTexts:
-    """What is read of a conversation: the beginning of its instructions (`system`) and of its first message of a
-    person (`first`), the latest message of a person (`last`), and the number of failures among the latest results of
-    tools. `continues`: the agent works through results of tools. `long_cache`: a mark asks for a cache of an hour. All
-    texts are in lower case but `first`."""
+    """The parts of a conversation that rules read: the beginning of its instructions (`system`) and of its first
+    message of a person (`first`), the latest message of a person (`last`), and the number of failures among the latest
+    results of tools. `continues`: the agent works through results of tools. `long_cache`: a mark asks for a cache of an
+    hour. All texts are in lower case but `first`."""
 
     __slots__ = ("continues", "failures", "first", "last", "length", "long_cache", "system", "tools")
 
@@ -131,7 +131,7 @@ def turn_of(request: ChatRequest, texts: TurnTexts, table: TurnTable = TURNS) ->
 
 
 def agent_of(headers: Mapping[str, str], source: str, texts: TurnTexts, turn: Turn, table: TurnTable = TURNS) -> Agent:
-    """Return whether the main agent or a sub-agent makes a call; what cannot be told is the main agent's."""
+    """Return whether the main agent or a sub-agent makes a call; an unclear one is the main agent's."""
     if any(name in headers for name in table.sub_headers) or texts.system.lstrip().startswith(table.sub_starts):
         return "sub"
     main_tools = table.main_tools.get(source)
