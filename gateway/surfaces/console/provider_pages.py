@@ -13,7 +13,7 @@ from gateway.routing.provider_health import read_history
 from gateway.routing.sliding_window import MINUTES, Counts
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.page_calls import ManagementCall, PageCall, page_operations
-from gateway.surfaces.console.plots import build_plot, plot_outcomes
+from gateway.surfaces.console.plots import build_plot, choose_colours, plot_outcomes
 from gateway.surfaces.console.shown_figures import round_count, round_duration
 from gateway.surfaces.visitors.report_windows import read_window
 from gateway.surfaces.visitors.usage_report import owners_of, usage_of
@@ -266,7 +266,10 @@ def _draw_days(call: PageCall, provider_id: str) -> dict[str, Any] | None:
                 series.setdefault(part["id"], [0] * len(steps))[index] += part["requestCount"]
     if not series:
         return None
-    return {"title": "Your requests by day", "plot": build_plot([step["date"] for step in steps], series, round_count)}
+    chosen = choose_colours(f"{provider_id}/{model}" for model in series)  # those of the same models in Explore
+    colours = {model: chosen[f"{provider_id}/{model}"] for model in series}
+    plot = build_plot([step["date"] for step in steps], series, round_count, colours)
+    return {"title": "Your requests by day", "plot": plot}
 
 
 def _list_policy(provider: Any) -> list[tuple[str, str]]:

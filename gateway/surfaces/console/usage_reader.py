@@ -368,7 +368,9 @@ def read_times(
         start_us = from_datetime(datetime.fromisoformat(label).replace(tzinfo=UTC))
         steps.append((max(span.start_us, start_us), min(span.end_us, start_us + length_us)))
     projects = at_once(database, lambda: _find_projects(database, question, projects_of_keys))
-    calls = sample_calls(database, tuple(projects), steps)
+    # A key may have been created since the keys were listed.
+    known = {raw_id(key_id) for key_id in projects_of_keys}
+    calls = [call for call in sample_calls(database, tuple(projects), steps) if call.api_key in known]
     return compute_if(len(calls) > THREAD_CALLS, _rank_times, question, usage, projects, calls)
 
 
