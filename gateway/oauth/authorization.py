@@ -68,7 +68,9 @@ class AuthorizationRequest(Struct, frozen=True):
         return AuthorizationRejected(self.client, location, description)
 
 
-def read(parameters: Parameters, issuer: str, find: Callable[[str], OAuthApp | None]) -> AuthorizationRequest:
+def read_authorization(
+    parameters: Parameters, issuer: str, find: Callable[[str], OAuthApp | None]
+) -> AuthorizationRequest:
     """Validate the parameters of a request; `find` returns a client by its id.
 
     Raises InvalidRequest if the client or its redirect URI is unknown: then there is no redirect. Raises

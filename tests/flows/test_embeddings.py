@@ -258,7 +258,7 @@ def test_a_relayed_stream_equals_one_that_is_built(gateway, upstream, monkeypatc
     relayed = post(gateway, dimensions=5, user="me").json()["data"]
     from gateway.surfaces.openai import embeddings
 
-    read = embeddings.read
+    read = embeddings.read_embeddings
 
     def estranged(*arguments: Any) -> Any:
         body, request = read(*arguments)

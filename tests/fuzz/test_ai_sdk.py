@@ -130,7 +130,7 @@ HEADERS = {reader.MODEL_HEADER: "openai/x", reader.STREAMING_HEADER: "true"}
 
 
 def read(raw: bytes) -> reader.Question:
-    return reader.read(Inbound("POST", "/v4/ai/language-model", HEADERS, raw), 4, LIMITS)
+    return reader.read_question(Inbound("POST", "/v4/ai/language-model", HEADERS, raw), 4, LIMITS)
 
 
 @given(BODIES)

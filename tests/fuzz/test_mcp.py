@@ -43,7 +43,7 @@ KINDS = (
 def read(raw: bytes) -> None:
     """Check that a message that is read can be answered, and that a refused one is the caller's fault."""
     try:
-        call = json_rpc.read(LIMITS, raw)
+        call = json_rpc.read_call(LIMITS, raw)
     except GatewayError as error:
         assert 400 <= error.status < 500 and orjson.dumps(json_rpc.error_body(error, ""))
     else:
@@ -68,7 +68,7 @@ def test_bodies_that_are_nested_too_deeply_are_refused() -> None:
 def test_any_arguments_are_accepted_or_refused_with_the_reason(kind: type, data: st.DataObject) -> None:
     known = st.dictionaries(st.sampled_from([*tool_schemas.schema_of(kind)["properties"], "other"]), JSON, max_size=5)
     try:
-        tool_schemas.read(kind, data.draw(known | JSON))
+        tool_schemas.read_arguments(kind, data.draw(known | JSON))
     except GatewayError as error:
         assert error.status == 400 and error.message
 

@@ -124,7 +124,7 @@ def test_a_body_of_any_shape_is_read_or_refused(messages: object, tools: object,
     body = {"model": "m", "max_tokens": 1, "messages": messages, "tools": tools, "response_format": fields}
     raw = orjson.dumps(body)
     with contextlib.suppress(InvalidRequest):
-        chat.read(LIMITS, raw)[1].conversation()
+        chat.read_body(LIMITS, raw)[1].conversation()
     with contextlib.suppress(InvalidRequest):
         messages_schema.decode(raw)
 
@@ -132,7 +132,7 @@ def test_a_body_of_any_shape_is_read_or_refused(messages: object, tools: object,
 @given(st.binary(max_size=200))
 def test_bytes_of_any_kind_are_read_or_refused(raw: bytes) -> None:
     with contextlib.suppress(InvalidRequest):
-        chat.read(LIMITS, raw)
+        chat.read_body(LIMITS, raw)
 
 
 @given(VALUES)

@@ -66,7 +66,7 @@ def send(served: LocalGateway, services: tuple[Any, Any], path: str, body: dict[
 
 def requirements_of(tone: str) -> Requirements:
     raw = orjson.dumps(QUESTION | ({"tone": tone} if tone else {}))
-    return chat_reader.read(chat_schema.decode(raw), raw).requirements
+    return chat_reader.read_chat(chat_schema.decode(raw), raw).requirements
 
 
 def main(folder: Path) -> None:

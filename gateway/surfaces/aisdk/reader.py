@@ -97,7 +97,7 @@ def _read_setting(settings: CallSettings) -> ChatOptions:
     """Return the validated options. An error that names a field of chat completions is converted to the name of the
     call option, unless the caller's namespace set the field."""
     try:
-        return chat_options_module.read(settings.values)
+        return chat_options_module.read_options(settings.values)
     except InvalidRequest as error:
         first, dot, rest = error.param.partition(".")
         name = NAMES["aisdk"].get(first)
@@ -248,7 +248,7 @@ def version_of(inbound: Inbound, of_prefix: int) -> int:
     return VERSIONS.get(inbound.header(VERSION_HEADER).removeprefix("v"), of_prefix)
 
 
-def read(inbound: Inbound, version: int, limits: LimitSettings) -> Question:
+def read_question(inbound: Inbound, version: int, limits: LimitSettings) -> Question:
     """Return the question of a request. Raises InvalidRequest with the dotted path of an invalid value."""
     model = inbound.header(MODEL_HEADER)
     if not model:

@@ -256,7 +256,7 @@ def _ask(of_prefix: int, services: Services, inbound: Inbound) -> Outbound:
     if inbound.payload is not None:
         inbound.payload.send_instead(without_headers(inbound.body))
     version = reader.version_of(inbound, of_prefix)
-    question = reader.read(inbound, version, services.settings.limits)
+    question = reader.read_question(inbound, version, services.settings.limits)
     attribution_module.add_body(context, question.request.user)
     if question.request.requirements.stream:
         return _stream(services, context, question)

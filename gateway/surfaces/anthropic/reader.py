@@ -223,7 +223,7 @@ SHARED_TOOLS = ("web_search_", "tool_search_tool_")
 MARK_WORD = b'"cache_control":'  # within a text the quotation marks are escaped
 
 
-def read(body: schema.MessagesBody, betas: str = "", raw: bytes = b"") -> ChatRequest:
+def read_messages(body: schema.MessagesBody, betas: str = "", raw: bytes = b"") -> ChatRequest:
     """Return the neutral request of a validated body; `raw` is its JSON text, `betas` the header anthropic-beta.
 
     Messages are decoded on first use.

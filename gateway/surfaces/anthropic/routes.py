@@ -153,7 +153,7 @@ def _answer(services: Services, context: RequestContext, request: ChatRequest) -
 
 def _read(large: bool, limits: LimitSettings, raw: bytes, betas: str) -> ChatRequest:
     body = _check(limits, raw, schema.decode(raw))
-    request = reader.read(body, betas, raw)
+    request = reader.read_messages(body, betas, raw)
     request.large = large and caps_module.is_long(raw, _parts_of(body))
     return request
 

@@ -236,7 +236,7 @@ class ChatOptions(GatewayOptions, kw_only=True):
 PARAMETER_WORDS = {**words_in(CHAT), "tool_choice": ("auto", "none", "required", "an object")}
 
 
-def read(values: Json) -> ChatOptions:
+def read_options(values: Json) -> ChatOptions:
     """Return the validated options of a decoded mapping, which may change. JSON Schemas in it are objects or JSON text
     (Raw). Raises InvalidRequest with the dotted path of an invalid value, after other spellings were corrected."""
     _pack_schemas(values)

@@ -45,7 +45,7 @@ def _read(large: bool, limits: LimitSettings, raw: bytes) -> tuple[History, Chat
     given: V1ChatBody = decode_json(DECODER, raw)
     body = to_v2(given)
     caps_module.check(limits, raw, body.messages, body.tools, body.response_format)
-    request = cohere_chat_reader.read(body)
+    request = cohere_chat_reader.read_chat(body)
     request.large = large
     return _history_of(given), request
 

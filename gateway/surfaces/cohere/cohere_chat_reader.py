@@ -191,7 +191,7 @@ PARAMETER_READER = ParameterReader(NAME, apart=("stop", "top_k"))
 NATIVE_FIELDS = tuple(name for name in CohereChatBody.__struct_fields__ if name != "model")
 
 
-def read(body: CohereChatBody) -> ChatRequest:
+def read_chat(body: CohereChatBody) -> ChatRequest:
     """Return the neutral request. Messages are decoded on first use, which raises InvalidRequest."""
     native = {name: value for name in NATIVE_FIELDS if (value := getattr(body, name)) is not None}
     needs = _requirements_of(body)
@@ -227,8 +227,8 @@ def _requirements_of(body: CohereChatBody) -> Requirements:
         for block in _blocks_of(message)
         if type(block) is CohereImageBlock
     ]
-    read = [body.tools, body.documents, shape and shape.schema]
-    sizes = [len(encode(value)) for value in read if value] + [_size_of(message) for message in body.messages]
+    encoded = [body.tools, body.documents, shape and shape.schema]
+    sizes = [len(encode(value)) for value in encoded if value] + [_size_of(message) for message in body.messages]
     return Requirements(
         stream=bool(body.stream),
         tools=bool(body.tools),

@@ -133,7 +133,7 @@ def embed_first(services: Services, inbound: Inbound) -> Outbound:
 def _answer(services: Services, inbound: Inbound, version: str) -> Outbound:
     context = auth_module.admit(services, inbound, "embeddings", EMBED)
     limits = services.settings.limits
-    body, texts, request = caps_module.read_measured(limits, inbound.body, read, limits, inbound.body)
+    body, texts, request = caps_module.read_measured(limits, inbound.body, read_embed, limits, inbound.body)
     try:
         answer = services.engine.executor.generate(context, request)
     except NotSupported as error:
@@ -146,7 +146,7 @@ def _answer(services: Services, inbound: Inbound, version: str) -> Outbound:
     return http_responses_module.json_reply(written, context.shown_id, headers=headers)
 
 
-def read(large: bool, limits: LimitSettings, raw: bytes) -> tuple[CohereEmbedBody, list[str], EmbeddingsRequest]:
+def read_embed(large: bool, limits: LimitSettings, raw: bytes) -> tuple[CohereEmbedBody, list[str], EmbeddingsRequest]:
     """Return the validated body, its texts and the neutral request. Raises InvalidRequest."""
     body = decode_json(DECODER, raw)
     texts = list(_texts_of(body))

@@ -49,7 +49,7 @@ def chat(services: Services, inbound: Inbound) -> Outbound:
 def _read(large: bool, limits: LimitSettings, raw: bytes) -> ChatRequest:
     body = decode(raw)
     caps_module.check(limits, raw, body.messages, body.tools, body.response_format)
-    request = cohere_chat_reader.read(body)
+    request = cohere_chat_reader.read_chat(body)
     request.large = large
     return request
 

@@ -129,7 +129,9 @@ def _parse(query: str) -> Parameters:
 
 def _read(services: Services, inbound: Inbound, parameters: Parameters) -> AuthorizationRequest:
     """Validate the parameters. Raises InvalidRequest or AuthorizationRejected."""
-    return authorization.read(parameters, inbound.base_url.rstrip("/"), services.accounts.oauth.clients.find)
+    return authorization.read_authorization(
+        parameters, inbound.base_url.rstrip("/"), services.accounts.oauth.clients.find
+    )
 
 
 def _target(parameters: Parameters) -> str:

@@ -169,7 +169,7 @@ class PromptFacts:
             self.files += 1
 
 
-def read(model: str, body: schema.GenerateBody, wire: Json, *, stream: bool) -> ChatRequest:
+def read_generation(model: str, body: schema.GenerateBody, wire: Json, *, stream: bool) -> ChatRequest:
     """Return the neutral request of a validated body; `wire` is the same body as the caller wrote it. Contents are
     decoded on first use."""
     facts = PromptFacts(body, wire)

@@ -225,7 +225,7 @@ def _read(large: bool, limits: LimitSettings, raw: bytes, model: str, streamed: 
         config.responseSchema if config else None,
         config.responseJsonSchema if config else None,
     )
-    request = reader.read(model, body, wire, stream=streamed)
+    request = reader.read_generation(model, body, wire, stream=streamed)
     request.large = large and caps_module.is_long(raw, (content.parts for content in body.contents))
     return request
 

@@ -215,7 +215,7 @@ class _Identified(msgspec.Struct):
     id: Any = None
 
 
-def read(limits: LimitSettings, raw: bytes) -> MethodCall | None:
+def read_call(limits: LimitSettings, raw: bytes) -> MethodCall | None:
     """Return the call in a body; None for a message that needs no response (a notification, a client's response).
 
     Raises RequestTooLarge; InvalidRequest `invalid_json`, `request_too_complex`, `invalid_message`.

@@ -283,7 +283,7 @@ class Endpoint:
         auth_module.require_json(inbound)
         _check_accept(inbound)
         session = session_of(services, inbound, caller)
-        call = json_rpc.read(services.settings.limits, inbound.body)
+        call = json_rpc.read_call(services.settings.limits, inbound.body)
         if call is None:
             return Outbound(202, [*http_responses_module.PRIVATE, ("x-request-id", inbound.shown_id)])
         ctx = begin(services, inbound, caller)
@@ -295,7 +295,7 @@ class Endpoint:
         """Return the response to a tool call if the store is unavailable and the caller therefore unknown: a tool
         error, which a model can read. Raises `error` for all other messages, and where the response belongs to a
         stream."""
-        call = json_rpc.read(services.settings.limits, inbound.body) if inbound.method == "POST" else None
+        call = json_rpc.read_call(services.settings.limits, inbound.body) if inbound.method == "POST" else None
         if call is None or inbound.query or not self._methods.calls_a_tool(call):
             raise error
         try:

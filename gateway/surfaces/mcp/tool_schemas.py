@@ -47,7 +47,7 @@ def body_of(model: str, messages: list[ChatMessage], options: Json) -> Json:
 
 def request_of(limits: LimitSettings, body: Json) -> ChatRequest:
     """Return the neutral request of a body. Raises InvalidRequest with the path of an invalid value."""
-    _, request = chat.read(limits, orjson.dumps(body))
+    _, request = chat.read_body(limits, orjson.dumps(body))
     return request
 
 
@@ -172,7 +172,7 @@ class AnyArguments(Struct):
     """Any arguments; they have no effect."""
 
 
-def read(kind: type[T], given: Any) -> T:
+def read_arguments(kind: type[T], given: Any) -> T:
     """Return the arguments of a tool; null counts as absent, 20.0 as 20. InvalidRequest names the invalid argument."""
     if given is None:
         given = {}

@@ -290,7 +290,7 @@ def call(tool: OfferedTool, ctx: ToolContext, given: Any) -> tuple[Json, Gateway
     """Return the result, and the error if it reports one. RateLimited is raised, because clients read its header.
     Raises Fault for a timeout."""
     try:
-        return tool.run(ctx, tool_schemas.read(tool.arguments, given)), None
+        return tool.run(ctx, tool_schemas.read_arguments(tool.arguments, given)), None
     except RateLimited:
         raise
     except GatewayError as error:

@@ -240,7 +240,7 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
     if len(raw) < caps_module.LARGE:
         body, request = read_here(False, limits, raw)
     else:
-        body, request = read(limits, raw)
+        body, request = read_body(limits, raw)
     user = request.user
     if user or body.metadata is not None:
         attribution_module.add_body(context, user, body.metadata)
@@ -254,7 +254,7 @@ def complete(services: Services, inbound: Inbound) -> Outbound:
     return chat_images.answer(services, inbound, context, body, request)
 
 
-def read(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
+def read_body(limits: LimitSettings, raw: bytes) -> tuple[chat_schema.ChatBody, ChatRequest]:
     """Return the validated body and the neutral request. Raises InvalidRequest."""
     return caps_module.read_structs(limits, raw, read_here, limits, raw)
 
@@ -263,7 +263,7 @@ def read_here(large: bool, limits: LimitSettings, raw: bytes) -> tuple[chat_sche
     """Read a body as `read` does, but always in this thread, for a body of a known size."""
     body = chat_schema.decode(raw)
     caps_module.check(limits, raw, body.messages, body.tools, body.response_format)
-    request = chat_reader.read(body, raw)
+    request = chat_reader.read_chat(body, raw)
     request.large = large and caps_module.is_long(raw, chat_reader.parts_of(body.messages))
     return body, request
 

@@ -235,7 +235,7 @@ READ_RARE = attrgetter(*RARE)
 NOTHING_RARE = (None,) * len(RARE)
 
 
-def read(body: schema.ChatBody, raw: bytes) -> ChatRequest:
+def read_chat(body: schema.ChatBody, raw: bytes) -> ChatRequest:
     """Return the neutral request of a validated body; `raw` is its JSON text. Messages are decoded on first use.
 
     Raises nothing here; `conversation()` raises InvalidRequest with the dotted path of an invalid value.

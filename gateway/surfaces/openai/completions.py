@@ -277,7 +277,7 @@ def _read(large: bool, raw: bytes) -> tuple[list[ChatRequest], list[str], bool]:
     """Return a request for each prompt, the echoed text, and whether a code fence around a completion is removed."""
     body = decode(raw)
     prompts = prompts_of(body)
-    requests = [read(body, prompt) for prompt in prompts]
+    requests = [read_completion(body, prompt) for prompt in prompts]
     for request in requests:
         request.large = large
     echoed = [prompt if body.echo else "" for prompt in prompts]
@@ -312,7 +312,7 @@ def prompts_of(body: CompletionBody) -> tuple[str, ...]:
     return prompts
 
 
-def read(body: CompletionFields, prompt: str) -> ChatRequest:
+def read_completion(body: CompletionFields, prompt: str) -> ChatRequest:
     """Return the neutral request for one prompt of a validated body. Raises InvalidRequest."""
     completion = Completion(prompt, body.suffix or "")
     size = len(completion.prompt.encode("utf-8", "replace")) + len(completion.suffix.encode("utf-8", "replace"))

@@ -91,10 +91,10 @@ class DecisionsAnswer(ModelApiAnswer):
 
 def decide(services: Services, inbound: Inbound) -> Outbound:
     """Answer each question about the state."""
-    return answer(services, inbound, DecisionRequest, DECODER, read, ID_PREFIX, write)
+    return answer(services, inbound, DecisionRequest, DECODER, read_decision, ID_PREFIX, write)
 
 
-def read(body: DecisionBody) -> tuple[Json, Units | None]:
+def read_decision(body: DecisionBody) -> tuple[Json, Units | None]:
     """Return the upstream body. Raises InvalidRequest with the invalid question."""
     if not 1 <= len(body.questions) <= MAX_QUESTIONS:
         raise invalid("questions", f"expected an object of 1 to {MAX_QUESTIONS} questions by id")

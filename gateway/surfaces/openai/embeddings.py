@@ -94,7 +94,7 @@ def embed(services: Services, inbound: Inbound) -> Outbound:
     context = auth_module.admit(services, inbound, "embeddings")
     raw = inbound.body
     limits = services.settings.limits
-    body, request = caps_module.read(limits, raw, read, raw, limits)
+    body, request = caps_module.read(limits, raw, read_embeddings, raw, limits)
     attribution_module.add_body(context, body.user)
     try:
         answer = services.engine.executor.generate(context, request)
@@ -106,7 +106,7 @@ def embed(services: Services, inbound: Inbound) -> Outbound:
     return http_responses_module.json_reply(written, context.shown_id, headers=headers)
 
 
-def read(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsRequest]:
+def read_embeddings(raw: bytes, limits: LimitSettings) -> tuple[EmbeddingsBody, EmbeddingsRequest]:
     """Return the validated body and the neutral request. Raises InvalidRequest."""
     body = decode_json(DECODER, raw)
     inputs = inputs_of(body.input)

@@ -23,8 +23,8 @@ from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 READERS: dict[str, Callable[[LimitSettings, bytes], tuple[Any, Request]]] = {
-    "chat": chat.read,
-    "embeddings": lambda limits, raw: caps_module.read(limits, raw, embeddings.read, raw, limits),
+    "chat": chat.read_body,
+    "embeddings": lambda limits, raw: caps_module.read(limits, raw, embeddings.read_embeddings, raw, limits),
 }
 
 
@@ -63,7 +63,7 @@ def explain_for(
     """Return the routing plan of a chat completions body for `caller`, without retained payloads. `weights`
     replace those of the strategy. Raises the errors of `explain`."""
     context = auth_module.context_of(services, inbound, replace(caller, retention="none"), "chat")
-    body, request = chat.read(services.settings.limits, inbound.body)
+    body, request = chat.read_body(services.settings.limits, inbound.body)
     return _explain_chat(services, inbound, context, body, request, weights)
 
 

@@ -66,7 +66,7 @@ def _complete(services: Services, inbound: Inbound) -> Outbound:
 
 def _read(large: bool, raw: bytes) -> tuple[FillBody, ChatRequest]:
     body: FillBody = json_bodies_module.decode_json(DECODER, raw)
-    request = completions.read(body, body.prompt)
+    request = completions.read_completion(body, body.prompt)
     request.large = large
     return body, request
 

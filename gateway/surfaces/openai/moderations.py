@@ -68,11 +68,11 @@ class ModerationAnswer(ModelApiAnswer):
 
 def moderate(services: Services, inbound: Inbound) -> Outbound:
     """Classify each text, or all parts together."""
-    reader = partial(read, services.settings.limits)
+    reader = partial(read_moderation, services.settings.limits)
     return answer(services, inbound, ModerationRequest, DECODER, reader, ID_PREFIX, write, count_images)
 
 
-def read(limits: LimitSettings, body: ModerationBody) -> tuple[Json, Units | None]:
+def read_moderation(limits: LimitSettings, body: ModerationBody) -> tuple[Json, Units | None]:
     """Return the upstream body. Raises InvalidRequest for an input of another shape, or for too many inputs."""
     given = body.input
     if isinstance(given, list):

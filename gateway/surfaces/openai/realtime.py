@@ -50,7 +50,7 @@ def connect(services: Services, inbound: Inbound) -> Outbound:
     if not socket_handshakes_module.is_upgrade(inbound):
         text = f"{PATH} is a WebSocket endpoint; connect with a WebSocket client."
         raise InvalidRequest(text, status=426, code="websocket_required", headers=(("Upgrade", "websocket"),))
-    handshake = socket_handshakes_module.read(services, inbound, PATH)
+    handshake = socket_handshakes_module.read_handshake(services, inbound, PATH)
     services.engine.realtime.check_on()
     inbound.channel.owner = who.caller().organization_id
     model, opened = _read(query, who.lock, services.engine.realtime.is_name_of)

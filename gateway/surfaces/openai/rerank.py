@@ -80,7 +80,7 @@ def rerank(services: Services, inbound: Inbound) -> Outbound:
     context = auth_module.admit(services, inbound, RerankRequest.operation)
     body = read_json(services.settings.limits, DECODER, inbound.body)
     try:
-        answer = services.engine.executor.generate(context, read(body, len(inbound.body)))
+        answer = services.engine.executor.generate(context, read_rerank(body, len(inbound.body)))
     except NotSupported as error:
         raise restate(error, "rerank") from error
     facts = Facts(context, answer.outcome, ID_PREFIX + context.request_id)
@@ -90,7 +90,7 @@ def rerank(services: Services, inbound: Inbound) -> Outbound:
     )
 
 
-def read(body: RerankBody, size: int) -> RerankRequest:
+def read_rerank(body: RerankBody, size: int) -> RerankRequest:
     """Return the neutral request."""
     content = RerankInput(body.query, tuple(body.documents))
     longest = max(len(document.encode("utf-8", "replace")) for document in body.documents)

@@ -60,7 +60,7 @@ def speak(services: Services, inbound: Inbound) -> Outbound:
     """Generate speech from text: the audio file, or a stream of events with its chunks."""
     context = auth_module.admit(services, inbound, SpeechRequest.operation)
     body = read_json(services.settings.limits, DECODER, inbound.body)
-    request = read(body)
+    request = read_speech(body)
     stream = services.engine.executor.stream(context, request)
     facts = Facts(context, stream.outcome, ID_PREFIX + context.request_id)
     if body.stream_format == "sse":
@@ -69,7 +69,7 @@ def speak(services: Services, inbound: Inbound) -> Outbound:
     return _reply(services, stream, facts, body.response_format or "")
 
 
-def read(body: SpeechBody) -> SpeechRequest:
+def read_speech(body: SpeechBody) -> SpeechRequest:
     """Return the neutral request."""
     own = isinstance(body.voice, OwnVoice)
     voice = body.voice.id if isinstance(body.voice, OwnVoice) else body.voice or ""

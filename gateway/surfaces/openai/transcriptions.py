@@ -153,7 +153,7 @@ def transcribe(services: Services, inbound: Inbound, kind: type[TranscriptionReq
     form = read_form(inbound, LIMITS, services.settings.spool_dir)
     if inbound.payload is not None:
         inbound.payload.send_instead(describe_form(form))
-    content, request = read(services, inbound, form, kind)
+    content, request = read_transcription(services, inbound, form, kind)
     if request.requirements.stream:
         return _stream(services, context, request)
     answer = services.engine.executor.generate(context, request)
@@ -162,7 +162,7 @@ def transcribe(services: Services, inbound: Inbound, kind: type[TranscriptionReq
     return _reply(answer.result, content.format, facts, headers)
 
 
-def read(
+def read_transcription(
     services: Services, inbound: Inbound, form: Form, kind: type[TranscriptionRequest]
 ) -> tuple[TranscriptionInput, TranscriptionRequest]:
     """Return the neutral request. Raises InvalidRequest with `param` set."""

@@ -32,7 +32,7 @@ EMPTY = "The provider returned no summary."
 Json = dict[str, Any]
 
 
-def read(body: schema.CompactBody, history: list[Json], own: list[Json]) -> tuple[ChatRequest, list[Json]]:
+def read_compaction(body: schema.CompactBody, history: list[Json], own: list[Json]) -> tuple[ChatRequest, list[Json]]:
     """Return the request for a summary, and the user messages that stay. Raises InvalidRequest for invalid items."""
     before = [("previous_response_id", shapes.read_item(item, "previous_response_id", newer=True)) for item in history]
     mine = [(f"input.{place}", shapes.read_item(item, f"input.{place}", newer=True)) for place, item in enumerate(own)]

@@ -210,7 +210,7 @@ class ResponseTurn(Struct, frozen=True):
     compacts: bool = False
 
 
-def read(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> ResponseTurn:
+def read_response(body: schema.ResponsesBody, history: list[Json], own: list[Json]) -> ResponseTurn:
     """Return the turn of a validated body. `history` are the items of the conversation that it continues, `own` its
     input.
 

@@ -287,7 +287,7 @@ def load_for(services: Services, context: RequestContext, body: schema.CompactBo
         bare.provider = body.provider
 
     def check() -> None:
-        services.engine.chat.check(context, reader.read(bare, [], [shapes.user_text("Hi")]).request)
+        services.engine.chat.check(context, reader.read_response(bare, [], [shapes.user_text("Hi")]).request)
 
     return services.engine.responses.load_for(context.caller, check)
 
@@ -301,7 +301,7 @@ def read(
 ) -> reader.ResponseTurn:
     """Return the turn of a body, within the limits of a request."""
     caps_module.check(limits, raw, range(len(history) + len(own)), body.tools, body.text)
-    return reader.read(body, history, own)
+    return reader.read_response(body, history, own)
 
 
 def is_large(raw: bytes, size: int, history: list[dict[str, Any]], own: list[dict[str, Any]]) -> bool:

@@ -142,7 +142,7 @@ class SocketSession(WatchedSession):
         """Queue the turn of a message, or answer it."""
         stream = ""
         try:
-            frame = compute_if(len(text) >= caps_module.LARGE, socket_turns.read, text)
+            frame = compute_if(len(text) >= caps_module.LARGE, socket_turns.read_frame, text)
             stream = frame.stream
             if frame.type == socket_turns.CREATE_EVENT:
                 self._add(socket, frame, text)
@@ -275,7 +275,7 @@ def open_socket(services: Services, inbound: Inbound) -> Outbound:
         raise Unauthenticated(NO_CREDENTIAL)
     check = partial(services.accounts.authentication.caller, token)
     caller = inbound.caller = check()
-    handshake = socket_handshakes_module.read(services, inbound, PATH)
+    handshake = socket_handshakes_module.read_handshake(services, inbound, PATH)
     if services.leaving:
         raise Unavailable(RESTARTING_MESSAGE)
     slots = _take_slots(services, caller)
@@ -348,7 +348,7 @@ def _read_compact(
     own: list[dict[str, Any]],
 ) -> tuple[ChatRequest, list[dict[str, Any]]]:
     caps_module.check(limits, raw, range(len(history) + len(own)), None)
-    return compact.read(body, history, own)
+    return compact.read_compaction(body, history, own)
 
 
 def count(services: Services, inbound: Inbound) -> Outbound:

@@ -56,7 +56,7 @@ class ClientFrame(Struct):
 FRAME = Decoder(ClientFrame)
 
 
-def read(text: bytes) -> ClientFrame:
+def read_frame(text: bytes) -> ClientFrame:
     """Return a caller's message. InvalidRequest for anything but a known event."""
     frame: ClientFrame = decode_json(FRAME, text)
     if frame.type not in (CREATE_EVENT, STEER, ACKNOWLEDGEMENT):

@@ -42,7 +42,7 @@ def token_of(inbound: Inbound) -> str:
     return auth_module.token_of(inbound) or named.removeprefix(KEY_SUBPROTOCOL)
 
 
-def read(services: Services, inbound: Inbound, path: str) -> "Handshake":
+def read_handshake(services: Services, inbound: Inbound, path: str) -> "Handshake":
     """Return the handshake of a request. Forbidden for a page of another origin, InvalidRequest for an invalid
     handshake or a server without WebSockets."""
     _check_origin(services, inbound)

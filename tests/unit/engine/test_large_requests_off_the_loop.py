@@ -105,7 +105,7 @@ def read_completion(limits: LimitSettings, raw: bytes) -> object:
     return caps_module.read_measured(limits, raw, completions._read, raw)
 
 
-@pytest.mark.parametrize("read", [chat.read, read_completion])
+@pytest.mark.parametrize("read", [chat.read_body, read_completion])
 def test_the_parts_of_a_simple_body_are_counted_once(
     monkeypatch: pytest.MonkeyPatch, read: Callable[[LimitSettings, bytes], object]
 ) -> None:

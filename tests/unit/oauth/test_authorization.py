@@ -25,7 +25,7 @@ GOOD = {
 
 
 def read(parameters: Mapping[str, tuple[str, ...]]) -> authorization.AuthorizationRequest:
-    return authorization.read(parameters, ISSUER, {APP.id: APP}.get)
+    return authorization.read_authorization(parameters, ISSUER, {APP.id: APP}.get)
 
 
 @pytest.mark.parametrize("name", ["response_type", "scope", "state", "code_challenge", "code_challenge_method"])

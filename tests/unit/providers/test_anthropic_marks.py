@@ -7,7 +7,7 @@ from gateway.neutral.cache_marks import minimum_bytes
 from gateway.neutral.chat import Options
 from gateway.providers.anthropic import messages
 from gateway.surfaces.anthropic import schema
-from gateway.surfaces.anthropic.reader import read
+from gateway.surfaces.anthropic.reader import read_messages
 
 BIG = "x" * minimum_bytes(0)
 OWN = {"type": "ephemeral"}
@@ -16,7 +16,7 @@ OWN = {"type": "ephemeral"}
 def typed(body: dict) -> dict:
     """The body as the messages surface hands it over: typed values."""
     sent = msgspec.json.encode({"model": "m", "max_tokens": 5, **body})
-    return read(schema.decode(sent)).native.body
+    return read_messages(schema.decode(sent)).native.body
 
 
 def plain(body: dict) -> dict:

@@ -26,7 +26,7 @@ LOOK = {"functionDeclarations": [{"name": "look"}]}
 
 def read(**body: Any) -> ChatRequest:
     raw = orjson.dumps({"contents": [{"role": "user", "parts": [{"text": "Hi"}]}], "tools": [LOOK]} | body)
-    return reader.read("m", *schema.decode(raw), stream=False)
+    return reader.read_generation("m", *schema.decode(raw), stream=False)
 
 
 def written_for(protocol: str, request: ChatRequest) -> tuple[Json, Call]:

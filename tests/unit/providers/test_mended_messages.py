@@ -36,7 +36,7 @@ def target(mapping: Mapping, *quirks: str, cap: int | None = None) -> Target:
 def read(*messages: dict[str, Any], **fields: Any) -> ChatRequest:
     body = {"model": "m", "max_tokens": 100, "messages": list(messages)} | OWN | fields
     raw = orjson.dumps(body)
-    return reader.read(schema.decode(raw), raw=raw)
+    return reader.read_messages(schema.decode(raw), raw=raw)
 
 
 def relayed(request: ChatRequest, to: Target) -> tuple[dict[str, Any], Call]:

@@ -211,7 +211,7 @@ def test_calls_of_other_models_have_empty_reasoning_where_the_service_refuses_a_
     for message in wire["messages"]:
         message.pop("reasoning_content", None)
     raw = orjson.dumps(wire | ({"reasoning_effort": effort} if effort else {}))
-    request = chat_reader.read(chat_schema.decode(raw), raw)
+    request = chat_reader.read_chat(chat_schema.decode(raw), raw)
     assert request.native is not None
     check_reasoned_calls(orjson.loads(OpenAIChat().relay(request.native, request, where).body))
 

@@ -59,7 +59,7 @@ def test_a_short_request_and_its_answer_are_translated_in_few_steps(
     body = orjson.dumps(answer)
 
     def translate() -> None:
-        request = chat_reader.read(chat_schema.decode(QUESTION), QUESTION)
+        request = chat_reader.read_chat(chat_schema.decode(QUESTION), QUESTION)
         codec.write(request, target)
         result = upstream_calls.read_answer(codec, MemoryReply(body, headers={}), relayed=False)
         chat_writer.write_choice(result.choices[0], 0)

@@ -26,12 +26,12 @@ TOKEN = 1_000  # nano-dollars
 
 def claude(**more: Any) -> ChatRequest:
     body = {"model": "m", "max_tokens": 10, "messages": [{"role": "user", "content": "Hello"}], **more}
-    return anthropic_reader.read(anthropic_schema.decode(orjson.dumps(body)))
+    return anthropic_reader.read_messages(anthropic_schema.decode(orjson.dumps(body)))
 
 
 def gemini(**more: Any) -> ChatRequest:
     wire = {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}], **more}
-    return google_reader.read("m", google_schema.decode(orjson.dumps(wire))[0], wire, stream=False)
+    return google_reader.read_generation("m", google_schema.decode(orjson.dumps(wire))[0], wire, stream=False)
 
 
 def reserved_for(request: ChatRequest) -> int:

@@ -62,7 +62,7 @@ class Facts:
 def respond(batches: Iterable[Batch], **asked: Any) -> Iterator[bytes]:
     body = schema.decode(orjson.dumps({"model": "m", "input": "Hi"} | asked))
     return response_creation.stream_frames(
-        batches, reader.read(body, [], [items.user_text("Hi")]), Facts(), lambda response: True
+        batches, reader.read_response(body, [], [items.user_text("Hi")]), Facts(), lambda response: True
     )
 
 

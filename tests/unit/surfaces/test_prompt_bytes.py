@@ -23,7 +23,7 @@ SCHEMA = {"type": "object", "description": LONG}
 
 def chat(**changes: Any) -> int:
     raw = orjson.dumps({"model": "m", "messages": [USER], **changes})
-    return chat_reader.read(decode_chat(raw), raw).requirements.prompt_bytes
+    return chat_reader.read_chat(decode_chat(raw), raw).requirements.prompt_bytes
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_schema_of_an_answer_counts_in_responses() -> None:
 def answered(**changes: Any) -> int:
     body = {"model": "m", "input": [{"role": "user", "content": "a"}], **changes}
     read = responses_schema.decode(orjson.dumps(body))
-    return responses.read(read, [], body["input"]).request.requirements.prompt_bytes
+    return responses.read_response(read, [], body["input"]).request.requirements.prompt_bytes
 
 
 def test_names_of_tools_count_in_the_ai_sdk() -> None:

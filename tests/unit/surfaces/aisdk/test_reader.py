@@ -22,7 +22,7 @@ PNG = "iVBORw0KGgoAAAANSUhEUgAA"
 def read(stream: bool = False, **options: Any) -> reader.Question:
     headers = {reader.MODEL_HEADER: "openai/x", reader.STREAMING_HEADER: str(stream).lower()}
     body = json.dumps({"prompt": [user("Hello")], **options})
-    return reader.read(Inbound("POST", "/v4/ai/language-model", headers, body.encode()), 4, LIMITS)
+    return reader.read_question(Inbound("POST", "/v4/ai/language-model", headers, body.encode()), 4, LIMITS)
 
 
 def user(*content: Any, **more: Any) -> dict[str, Any]:
@@ -288,7 +288,7 @@ def test_options_nested_without_end_are_read_or_refused(depth: int) -> None:
             tool = f'{{"type":"provider","id":"{ident}","name":"y",{member % deep}}}'
             raw = f'{{"prompt":[{{"role":"system","content":"x"}}],"tools":[{tool}]}}'
             try:
-                question = reader.read(Inbound("POST", "/", headers, raw.encode()), 4, LIMITS)
+                question = reader.read_question(Inbound("POST", "/", headers, raw.encode()), 4, LIMITS)
                 orjson.dumps(question.warnings)
             except InvalidRequest:
                 continue

@@ -243,7 +243,7 @@ def parts_of(answer: anthropic.types.Message) -> tuple:
     content = [block.model_dump(mode="json", exclude_none=True) for block in answer.content]
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": content}]
     body = {"model": "m", "max_tokens": 1, "messages": messages}
-    return reader.read(schema.decode(orjson.dumps(body))).conversation().messages[1].parts
+    return reader.read_messages(schema.decode(orjson.dumps(body))).conversation().messages[1].parts
 
 
 def test_sealed_and_late_marks_come_back(serve: Callable[..., anthropic.Anthropic]):

@@ -30,7 +30,7 @@ TOOL = {"name": "f", "input_schema": {"type": "object", "properties": {}}}
 
 def read(messages=None, betas="", **fields) -> ChatRequest:
     body = {"model": "m", "max_tokens": 9, "messages": messages or [{"role": "user", "content": "hello"}]} | fields
-    return reader.read(schema.decode(orjson.dumps(body)), betas)
+    return reader.read_messages(schema.decode(orjson.dumps(body)), betas)
 
 
 def sent(request: ChatRequest) -> dict:
@@ -221,7 +221,7 @@ def test_results_are_messages_of_their_own_in_order():
 def test_arguments_are_kept_as_they_were_written():
     raw = b'{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"t",'
     raw += b'"name":"f","input":{"z": 1.0, "a":12345678901234567890123}}]}]}'
-    request = reader.read(schema.decode(raw))
+    request = reader.read_messages(schema.decode(raw))
     assert request.conversation().messages[0].parts[0].arguments == '{"z": 1.0, "a":12345678901234567890123}'
     assert b'{"z": 1.0, "a":12345678901234567890123}' in msgspec.json.encode(request.native.body)
 
@@ -396,7 +396,7 @@ def test_tolerated_roles_are_understood():
 
 def test_an_agents_request_is_relayed_without_unknown_members_of_blocks():
     raw = (SAMPLES / "agent_request.json").read_bytes()
-    request = reader.read(schema.decode(raw))
+    request = reader.read_messages(schema.decode(raw))
     native = orjson.loads(msgspec.json.encode(request.native.body))
     known = orjson.loads(raw)
     known["messages"][2]["content"][0].pop("is_error")

@@ -19,7 +19,7 @@ def read_back(body: dict) -> tuple[Part, ...]:
     """Return the parts of a response that its client sends back."""
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": body["content"]}]
     raw = orjson.dumps({"model": "m", "max_tokens": 1, "messages": messages})
-    return reader.read(schema.decode(raw)).conversation().messages[1].parts
+    return reader.read_messages(schema.decode(raw)).conversation().messages[1].parts
 
 
 def test_a_reply_has_our_identity_and_every_fact():

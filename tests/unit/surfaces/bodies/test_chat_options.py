@@ -16,7 +16,7 @@ HELLO = (Message("user", (Text("Hello"),)),)
 
 
 def conversation(**values):
-    return request_of("m", chat_options_module.read(values), PromptSize(5), HELLO).conversation()
+    return request_of("m", chat_options_module.read_options(values), PromptSize(5), HELLO).conversation()
 
 
 @pytest.mark.parametrize("packed", [SCHEMA, Raw(msgspec.json.encode(SCHEMA))], ids=["object", "text"])
@@ -33,7 +33,7 @@ def test_schemas_are_read_as_objects_and_as_text(packed):
 def test_parameters_are_read_with_their_limits():
     assert conversation(max_tokens=9, verbosity="low", n=2).sampling == Sampling(max_tokens=9, verbosity="low", n=2)
     with pytest.raises(InvalidRequest, match="'temperature'"):
-        chat_options_module.read({"temperature": 3})
+        chat_options_module.read_options({"temperature": 3})
 
 
 def test_other_spellings_are_corrected():
@@ -56,13 +56,15 @@ def test_other_spellings_are_corrected():
 )
 def test_invalid_values_and_combinations_are_refused_with_their_path(values, param):
     with pytest.raises(InvalidRequest) as caught:
-        chat_options_module.read(values)
+        chat_options_module.read_options(values)
     assert caught.value.param == param
 
 
 def test_requirements_and_options_follow_from_the_mapping():
     values = {"tools": [FUNCTION], "stream": True, "service_tier": "flex", "user": "u", "frequency_penalty": 0.5}
-    request = request_of("m", chat_options_module.read(values), PromptSize(5, images=1, messages=3), HELLO, marks=True)
+    request = request_of(
+        "m", chat_options_module.read_options(values), PromptSize(5, images=1, messages=3), HELLO, marks=True
+    )
     needs = request.requirements
     assert (needs.stream, needs.tools, needs.vision, needs.media, needs.messages) == (True, True, True, 1, 3)
     assert (needs.parameters, needs.cache_marks) == ({"penalties"}, True)
@@ -71,5 +73,7 @@ def test_requirements_and_options_follow_from_the_mapping():
 
 
 def test_without_tools_their_options_have_no_effect():
-    request = request_of("m", chat_options_module.read({"tools": [], "tool_choice": "required"}), PromptSize(5), HELLO)
+    request = request_of(
+        "m", chat_options_module.read_options({"tools": [], "tool_choice": "required"}), PromptSize(5), HELLO
+    )
     assert request.requirements.forced_tool == "" and request.conversation().tool_choice is None

@@ -18,7 +18,7 @@ from gateway.surfaces.responses import schema as responses_schema
 def uses_of(part: dict, **fields) -> set[tuple[str, str]]:
     """The name and payment of what a chat request with a part uses beside its model."""
     raw = orjson.dumps({"model": "m", "messages": [{"role": "user", "content": [part]}], **fields})
-    request = chat_reader.read(chat_schema.decode(raw), raw)
+    request = chat_reader.read_chat(chat_schema.decode(raw), raw)
     assert {use.vendor for use in request.requirements.hosted_uses} <= {dialect.NAME}
     return {(use.name, use.payment) for use in request.requirements.hosted_uses}
 
@@ -56,24 +56,24 @@ def test_a_text_that_looks_like_media_is_text():
 
 
 def read_chat(raw: bytes) -> ChatRequest:
-    return chat_reader.read(chat_schema.decode(raw), raw)
+    return chat_reader.read_chat(chat_schema.decode(raw), raw)
 
 
 def read_messages(raw: bytes) -> ChatRequest:
-    return messages_reader.read(messages_schema.decode(raw), raw=raw)
+    return messages_reader.read_messages(messages_schema.decode(raw), raw=raw)
 
 
 def read_response(raw: bytes) -> ChatRequest:
     body = responses_schema.decode(raw)
-    return responses_reader.read(body, [], body.input).request
+    return responses_reader.read_response(body, [], body.input).request
 
 
 def read_contents(raw: bytes) -> ChatRequest:
-    return gemini_reader.read("m", *gemini_schema.decode(raw), stream=False)
+    return gemini_reader.read_generation("m", *gemini_schema.decode(raw), stream=False)
 
 
 def read_cohere(raw: bytes) -> ChatRequest:
-    return cohere_chat_reader.read(cohere_chat_reader.decode(raw))
+    return cohere_chat_reader.read_chat(cohere_chat_reader.decode(raw))
 
 
 SAID = {"model": "m", "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}, HOLOGRAM]}]}

@@ -16,7 +16,7 @@ from gateway.surfaces.google.schema import camel, json_schema_of
 
 def read(body: dict[str, Any]) -> ChatRequest:
     decoded, wire = schema.decode(json.dumps({"contents": [{"parts": [{"text": "Hello"}]}], **body}).encode())
-    return reader.read("gemini-2.5-flash", decoded, wire, stream=False)
+    return reader.read_generation("gemini-2.5-flash", decoded, wire, stream=False)
 
 
 def read_part(part: dict[str, Any]) -> tuple[ChatRequest, Part]:

@@ -17,7 +17,7 @@ PIXEL = "data:image/png;base64,aGVsbG8="
 def read(messages=None, **fields) -> ChatRequest:
     body = {"model": "m", "messages": messages or [{"role": "user", "content": "hello"}]} | fields
     raw = orjson.dumps(body)
-    return chat_reader.read(chat_schema.decode(raw), raw)
+    return chat_reader.read_chat(chat_schema.decode(raw), raw)
 
 
 def sent(request: ChatRequest) -> dict:
@@ -84,7 +84,7 @@ def test_assistant_members_besides_text_are_read(member):
 
 def test_unknown_members_reach_no_upstream_at_any_depth():
     raw = (SAMPLES / "tools_request.json").read_bytes()
-    native = sent(chat_reader.read(chat_schema.decode(raw), raw))
+    native = sent(chat_reader.read_chat(chat_schema.decode(raw), raw))
     known = orjson.loads(raw)
     assert native["messages"] == known["messages"]
     assert native["tools"] == known["tools"]
@@ -96,7 +96,7 @@ def test_unknown_members_reach_no_upstream_at_any_depth():
 def test_tool_schema_is_relayed_byte_for_byte():
     raw = b'{"model":"m","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":'
     raw += b'{"name":"f","parameters":{"z": 1.0, "a":12345678901234567890123}}}]}'
-    request = chat_reader.read(chat_schema.decode(raw), raw)
+    request = chat_reader.read_chat(chat_schema.decode(raw), raw)
     assert b'{"z": 1.0, "a":12345678901234567890123}' in msgspec.json.encode(request.native.body)
 
 
@@ -140,7 +140,7 @@ def test_word_of_an_extension_in_a_text_does_not_cost_the_relay():
 
 def test_needs_are_known_without_decoding():
     raw = (SAMPLES / "tools_request.json").read_bytes()
-    needs = chat_reader.read(chat_schema.decode(raw), raw).requirements
+    needs = chat_reader.read_chat(chat_schema.decode(raw), raw).requirements
     assert (needs.tools, needs.vision, needs.parameters, needs.reasoning) == (True, True, {"parallel tools"}, True)
     assert (needs.messages, needs.media, needs.max_tokens, needs.forced_tool) == (5, 1, 500, "tool")
     assert 150 < needs.prompt_bytes < 450
@@ -181,7 +181,7 @@ def test_conversation_holds_all_parts_of_a_message():
 
 def test_tool_result_knows_the_name_of_its_tool():
     raw = (SAMPLES / "tools_request.json").read_bytes()
-    talk = chat_reader.read(chat_schema.decode(raw), raw).conversation()
+    talk = chat_reader.read_chat(chat_schema.decode(raw), raw).conversation()
     assert talk.messages[2].parts[0] == ToolCall("call_p", "get_weather", '{"city":"Paris"}')
     assert talk.messages[3].parts[0] == ToolResult("call_p", (Text("18 °C"),), name="get_weather")
     assert talk.tools[0].schema["required"] == ["city"]
@@ -283,7 +283,7 @@ def test_allowed_tools_hide_the_others():
 
 def test_a_conversation_of_texts_alone_says_so_until_it_is_changed():
     hello = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
-    made = chat_reader.read(chat_schema.decode(orjson.dumps(hello)), orjson.dumps(hello))
+    made = chat_reader.read_chat(chat_schema.decode(orjson.dumps(hello)), orjson.dumps(hello))
     assert made.plain and not made.with_conversation(made.conversation).plain
     called = {**hello, "messages": [*hello["messages"], {"role": "tool", "tool_call_id": "c", "content": "r"}]}
-    assert not chat_reader.read(chat_schema.decode(orjson.dumps(called)), orjson.dumps(called)).plain
+    assert not chat_reader.read_chat(chat_schema.decode(orjson.dumps(called)), orjson.dumps(called)).plain

@@ -13,7 +13,7 @@ from gateway.surfaces.openai.completions_writer import Unfenced, _choice
 
 def read(**fields: object) -> completions.ChatRequest:
     body = completions.decode(orjson.dumps({"model": "m", "prompt": "def f(", **fields}))
-    return completions.read(body, completions.prompts_of(body)[0])
+    return completions.read_completion(body, completions.prompts_of(body)[0])
 
 
 def test_a_prompt_without_suffix_is_the_user_message() -> None:

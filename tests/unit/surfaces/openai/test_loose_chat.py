@@ -19,7 +19,7 @@ PICTURE = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"
 def talk(body: dict[str, Any]) -> Any:
     """Return the request that the model gets, without the model's name."""
     raw = orjson.dumps(body)
-    request = chat_reader.read(schema.decode(raw), raw)
+    request = chat_reader.read_chat(schema.decode(raw), raw)
     native = orjson.loads(schema_dumps(request.native.body)) if request.native else None
     return request.conversation(), request.requirements, native
 

@@ -23,5 +23,7 @@ TEXT = "The quick brown fox jumps over the lazy dog."
 def test_a_cost_that_is_not_known_yet_is_reported_as_an_estimate(prices: Any, name: str, cost: str) -> None:
     mapping = Mapping("a", "b", "c", operations=("speech",), prices=read_prices(prices))
     serving = SimpleNamespace(target=SimpleNamespace(mapping=mapping))
-    outcome: Any = SimpleNamespace(serving=serving, request=speech.read(speech.SpeechBody(model="b", input=TEXT)))
+    outcome: Any = SimpleNamespace(
+        serving=serving, request=speech.read_speech(speech.SpeechBody(model="b", input=TEXT))
+    )
     assert speech.foreseen_cost(outcome, 0) == (name, cost)

@@ -19,7 +19,7 @@ AGENT = (Path(__file__).parents[3] / "samples" / "responses" / "agent_request.js
 def turn(raw: bytes | None = None, history: list | None = None, **fields) -> reader.ResponseTurn:
     body = schema.decode(raw or orjson.dumps({"model": "m", "input": "Hi"} | fields))
     own = [items.user_text(body.input)] if isinstance(body.input, str) else body.input or []
-    return reader.read(body, history or [], own)
+    return reader.read_response(body, history or [], own)
 
 
 def talk(*own: dict, **fields):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.errors import InvalidRequest, RateLimited
-from gateway.surfaces.responses.socket_turns import TurnEvents, read, write_error, write_refusal
+from gateway.surfaces.responses.socket_turns import TurnEvents, read_frame, write_error, write_refusal
 
 CREATED = b'event: response.created\ndata: {"type":"response.created"}\n\n'
 FAILED = b'event: response.failed\ndata: {"type":"response.failed"}\n\n'
@@ -61,4 +61,4 @@ def test_a_refusal_passes_on_the_headers_that_clients_read() -> None:
 )
 def test_other_messages_are_refused(text: bytes) -> None:
     with pytest.raises(InvalidRequest):
-        read(text)
+        read_frame(text)

@@ -54,7 +54,7 @@ class Facts:
 
 def turn(**fields) -> reader.ResponseTurn:
     body = schema.decode(orjson.dumps({"model": "m", "input": "Hi"} | fields))
-    return reader.read(body, [], [items.user_text("Hi")])
+    return reader.read_response(body, [], [items.user_text("Hi")])
 
 
 SEALED = turn(include=[dialect.ENCRYPTED])
