@@ -10,7 +10,6 @@ import contextlib
 import importlib
 import secrets
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,11 +21,11 @@ from bench.peers import find_nginx
 from bench.processes import RIG_CORE, BenchError, running, wait_for_port
 from bench.report import judge
 from bench.run import BUILD, PHASES, WARM_UP_S, Phase, build, run_load, run_once
+from bench.steps import put_limit
 from bench.targets import (
     ROOT,
     Target,
     check_answers,
-    clean_environment,
     start_gateway,
     start_targets,
     write_request,
@@ -235,10 +234,7 @@ def start_for_users(port: int, mock: int, folder: Path) -> Iterator[dict[str, tu
     own = folder / "limited"
     own.mkdir()
     with start_gateway(port, mock, folder) as plain, start_gateway(port + 1, mock, own) as limited:
-        command = [sys.executable, "-m", "gateway.operator.command", "limits", "put", "users", "1000"]
-        environment = clean_environment() | {"GATEWAY_DATA_DIR": str(own / "data"), "PYTHONPATH": str(ROOT)}
-        period = ["--subject", "each user", "--period", "day", "--timezone", "UTC"]
-        subprocess.run([*command, *period], env=environment, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        put_limit("users", "each user", own / "data")
         yield {"no limit": (plain, USER), "limit": (limited, USER)}
 
 

@@ -1,5 +1,5 @@
 """How many bytecodes a request takes, and where: `python -m bench.steps [--stream | --lane NAME] [--lone] [--modules]
-[--lines [FORM]]`.
+[--lines [FORM]] [--limits N]`.
 
 A measure that no noise touches, for work on the hot path on a machine with other work. It leaves out what the
 interpreter does not do itself: C code, system calls, memory. One warm request is traced in a gateway under load, or
@@ -8,6 +8,7 @@ with --lone one of those that come one by one, where whatever is remembered for 
 """
 
 import argparse
+import subprocess
 import sys
 import tempfile
 from dataclasses import replace
@@ -16,9 +17,10 @@ from pathlib import Path
 from bench.lanes import LANES, Lane, run, start
 from bench.processes import BenchError, refuse_taken, running, wait_for_port
 from bench.run import BUILD, PHASES, build, run_load
-from bench.targets import MOCK_PORTS, start_gateway
+from bench.targets import MOCK_PORTS, ROOT, clean_environment, start_gateway
 
 SECONDS = 3.0
+LIMITS = ("organization", "each model", "each application", "each project")
 ROUNDS = 10
 # Lone requests: the number of connections that take turns, and the minimum time between two requests in seconds.
 LONE_CONNECTIONS, APART_S = 4, 0.01
@@ -34,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--lines", nargs="?", const="json", default="off", choices=("json", "text"), help="with the request line (json)"
     )
     parser.add_argument("--port", type=int, default=19_480, help="first of four ports (default %(default)s)")
+    parser.add_argument("--limits", type=int, default=0, choices=range(len(LIMITS) + 1), help="with so many limits")
     names = [lane.name for lane in LANES]
     parser.add_argument("--lane", choices=names, help="a request of bench.lanes instead, over its upstream")
     options = parser.parse_args(arguments)
@@ -41,15 +44,19 @@ def main(arguments: list[str] | None = None) -> int:
         if options.lane:
             print(trace_lane(LANES[names.index(options.lane)], options.port), end="")
         else:
-            print(trace(options.stream, options.port, options.lines, options.lone, options.modules), end="")
+            flags = options.lines, options.lone, options.modules, options.limits
+            print(trace(options.stream, options.port, *flags), end="")
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def trace(stream: bool, port: int, lines: str = "off", lone: bool = False, modules: bool = False) -> str:
-    """The tree of one request, with the request line in the form of `lines`. BenchError when none was traced."""
+def trace(
+    stream: bool, port: int, lines: str = "off", lone: bool = False, modules: bool = False, limits: int = 0
+) -> str:
+    """The tree of one request, with the request line in the form of `lines`, under so many limits of any subject.
+    BenchError when none was traced."""
     build()
     own = port + MOCK_PORTS
     for one in range(port, own + 1):
@@ -65,6 +72,8 @@ def trace(stream: bool, port: int, lines: str = "off", lone: bool = False, modul
         with running("mock", [str(BUILD / "mock"), str(port)], 1, folder) as mock:
             wait_for_port(mock, port)
             with start_gateway(own, port, folder, more, settings) as target:
+                for number in range(limits):
+                    put_limit(f"limit-{number}", LIMITS[number], folder / "data")
                 for _ in range(ROUNDS):
                     run_load(phase, target, SECONDS, folder)
                     if lone:
@@ -72,6 +81,14 @@ def trace(stream: bool, port: int, lines: str = "off", lone: bool = False, modul
                     if tree.exists():
                         return tree.read_text()
     raise BenchError("no request was traced")
+
+
+def put_limit(name: str, subject: str, data: Path) -> None:
+    """Set a limit of 1,000 dollars a day."""
+    command = [sys.executable, "-m", "gateway.operator.command", "limits", "put", name, "1000"]
+    environment = clean_environment() | {"GATEWAY_DATA_DIR": str(data), "PYTHONPATH": str(ROOT)}
+    options = ["--subject", subject, "--period", "day"]
+    subprocess.run([*command, *options], env=environment, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
 
 
 def trace_lane(lane: Lane, port: int) -> str:

@@ -160,11 +160,11 @@ class LeaseKeeper:
                 self.busy[held.lease] = held
 
     def _place(self, held: BudgetLease) -> None:
-        """Let a lease rest if its budget has enough for other workers besides, else wake it."""
+        """Let a lease rest if it covers a further request and its budget has enough for others, else wake it."""
         share = held.hold.share
         if share is None or not share.rule.each or held.lease not in self.held:
             return
-        is_spare = held.limit is None or 0 <= KEPT_SHARE * held.free <= held.spare_nusd
+        is_spare = held.limit is None or held.need_nusd <= held.free <= held.spare_nusd // KEPT_SHARE
         if held.retired or held.uncertain or not is_spare:
             self._wake((held,))
         elif len(self._resting) < MAX_RESTING and self.busy.pop(held.lease, None) is not None:
@@ -299,8 +299,8 @@ class LeaseKeeper:
                 held.used_at = max(held.used_at, at)
                 held.mark = mark
                 held.dirty = True
-                if held.total < held.reserved:
-                    self._wake((held,))  # an overrun is counted at once
+                if held.free < held.need_nusd:  # also after an overrun: there is nothing to rest for
+                    self._wake((held,))
 
     def _move(self, held: BudgetLease, now: float, idle_s: float, keep_s: float) -> LeaseChange | None:
         if held.pins:

@@ -310,6 +310,8 @@ class Spending:
             self._budget_sets[payer] = budget_set
         nusd = outcome.need.amount_nusd
         unlikely = cost_bound.unlikely_nusd
+        for lease in leases:
+            lease.need_nusd = nusd - unlikely if lease.likely else nusd
         if nusd and any(held.free < nusd - (unlikely if held.likely else 0) for held in budget_set.limited):
             return None
         return self._reserve(budget_set, cost_bound, outcome.need)

@@ -24,13 +24,13 @@ class BudgetLease:
     version under which the limit was last compared with the store's. `uncertain`: a take of unknown outcome may have
     granted more than `total` says, so the lease is returned once the store responds; until then it serves.
     `peak_nusd` is the recent maximum of `reserved`, which is kept up only for serving without the store. `folded_at` is
-    when its spending was last counted in the budget.
+    when its spending was last counted in the budget, `need_nusd` what the request needed that took it last.
     """
 
     __slots__ = (
         *("hold", "lease", "epoch", "generation", "limit", "period", "ends", "payers", "pins", "mark"),
         *("total", "reserved", "spare_nusd", "retired", "dirty", "used_at", "version", "is_credits"),
-        *("uncertain", "peak_nusd", "likely", "folded_at"),
+        *("uncertain", "peak_nusd", "likely", "folded_at", "need_nusd"),
     )
 
     def __init__(self, grant: LeaseGrant, epoch: int, ends: float, now: float) -> None:
@@ -46,7 +46,7 @@ class BudgetLease:
         self.total = self.spare_nusd = UNLIMITED if grant.limit_nusd is None else 0
         self.reserved = self.pins = self.mark = self.version = 0
         self.retired = self.dirty = self.uncertain = False
-        self.peak_nusd = 0
+        self.peak_nusd = self.need_nusd = 0
         self.payers: set[Payer] = set()
         self.used_at = self.folded_at = now
 

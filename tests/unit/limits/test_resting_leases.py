@@ -98,6 +98,15 @@ def test_a_resting_lease_goes_to_the_worker_that_needs_it(make_worker, users, cl
     assert users.spend_all(first, "ann") == 0
 
 
+def test_what_covers_no_further_request_is_returned_at_once(make_worker, users, clock):
+    worker = make_worker()
+    users.pay(worker, "ann", DOLLAR // 10)
+    worker.pay(worker.spending.reserve(users.payer("bob"), CostBound(DOLLAR // 10, 0, 0, True), patient=False), PRICE)
+    rounds(worker, clock, 2.0)
+    reserved = worker.database.query_rows("SELECT leased_nusd FROM budget WHERE member IN ('ann', 'bob')")
+    assert reserved == [(0,), (0,)]
+
+
 def test_a_lease_in_use_remembers_no_end_users_whose_own_ended(make_worker, users, clock):
     worker = make_worker()
     for number in range(50):
