@@ -191,7 +191,7 @@ def test_a_repeated_paid_request_under_its_key_is_answered_again_and_billed_once
 
 
 def test_every_operation_that_generates_is_marked_as_paid() -> None:
-    free = {"count_tokens", "input_tokens", "input_items", "cancel"}
+    free = {"count_tokens", "input_tokens", "input_items", "cancel", "batches"}  # the lines of a batch are paid
     paid_paths = re.compile(
         r"/v1/(chat|messages|responses|embeddings|images|audio|videos|rerank|ocr|moderations)|.*(Content|Contents)$"
     )
