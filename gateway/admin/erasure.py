@@ -34,6 +34,11 @@ ERASED_HOST = "erased.invalid"
 ERASED_NAME = "Erased person"
 DESCRIPTION = "Key of an erased person"
 LIVE = ("active", "inactive", "revoked")
+ENDED_LONG_AGO = 1  # microseconds since 1970; what ended then is purged
+CANCEL_BATCHES = (
+    "UPDATE batch_job SET state = 'cancelling', canceled_at = {now} "
+    "WHERE api_key = ? AND state IN ('validating', 'in_progress')"
+)
 # Rows of a person's account without a foreign key that deletes them with it.
 OF_ACCOUNT = ("second_factor", "passkey", "passkey_challenge", "oauth_grant", "user_identity", "sso_login", "session")
 SCIM = "SELECT user_name, external_id, email, attributes FROM scim_user WHERE member_id = ?"
@@ -330,8 +335,8 @@ def _is_about(waiting: dict[str, Any], organization_id: str, addresses: Collecti
 
 
 class ErasureJob:
-    """Deletes metadata of requests of erased members, and lets their payloads and files expire, which purges then
-    delete."""
+    """Deletes metadata of requests of erased members, and lets their payloads, files, batches and background responses
+    expire, which purges then delete. Batches in progress are cancelled before."""
 
     def __init__(self, database: Database, documents: Documents) -> None:
         self._database = database
@@ -342,16 +347,13 @@ class ErasureJob:
         for member_id, _ in self._documents.entries(KIND):
             if not all(should_continue() for _ in _walk_requests(self._database, member_id)):
                 return
-            self._documents.delete(KIND, member_id)
+            if _end_jobs(self._database, member_id):
+                self._documents.delete(KIND, member_id)
 
 
 def _walk_requests(database: Database, member_id: str) -> Iterator[None]:
     keys = database.query_rows("SELECT id, project_id FROM api_key WHERE member_id = ?", (member_id,))
     for key_id, _ in keys:
-        # The purge of files then deletes them with their contents.
-        database.change_rows(
-            f"UPDATE stored_file SET expires_at = {database.moment_sql()} WHERE api_key = ?", (key_id,)
-        )
         owner = raw_id(key_id)
         for page in _pages(database, "log_entry", "api_key", owner):
             sql = "UPDATE log_entry SET metadata = NULL WHERE api_key = ? AND request BETWEEN ? AND ?"
@@ -364,6 +366,31 @@ def _walk_requests(database: Database, member_id: str) -> Iterator[None]:
             if own:
                 database.write(partial(database.execute_many, sql, own))
             yield
+
+
+def _end_jobs(database: Database, member_id: str) -> bool:
+    """Let files, batches and background responses of a member's keys expire. False as long as a batch has not ended:
+    its results are still to be written."""
+    now = database.moment_sql()
+    ended = True
+    for (key_id,) in database.query_rows("SELECT id FROM api_key WHERE member_id = ?", (member_id,)):
+        database.change_rows(CANCEL_BATCHES.format(now=now), (key_id,))
+        batches = database.query_rows("SELECT id, completed_at FROM batch_job WHERE api_key = ?", (key_id,))
+        for ident, completed_at in batches:
+            if completed_at is None:
+                ended = False
+                continue
+            database.change_rows("UPDATE batch_job SET completed_at = ? WHERE id = ?", (ENDED_LONG_AGO, ident))
+        # Their inputs, which are `kept`, are deleted with the batches.
+        sql = f"UPDATE stored_file SET expires_at = {now} WHERE api_key = ? AND state <> 'kept'"
+        database.change_rows(sql, (key_id,))
+        for (ident,) in database.query_rows("SELECT id FROM response_job WHERE api_key = ?", (key_id,)):
+            sql = (
+                "UPDATE response_job SET state = CASE WHEN completed_at IS NULL THEN 'cancelled' ELSE state END, "
+                "completed_at = ?, due_at = NULL, request = '' WHERE id = ?"
+            )
+            database.change_rows(sql, (ENDED_LONG_AGO, ident))
+    return ended
 
 
 def _pages(database: Database, table: str, column: str, owner: bytes) -> Iterator[list[tuple[bytes, bytes]]]:

@@ -32,9 +32,10 @@ from gateway.batches.input_lines import InputLine, read_lines
 from gateway.batches.line_checks import check_lines
 from gateway.batches.line_port import LineAnswer, LinePort, LineSending
 from gateway.billing.batch_reservation import BatchFunds, SentLine, hold_batch, release_batch
-from gateway.clock import SECOND_US, Clock
+from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.configuration.settings import BatchSettings
 from gateway.errors import BudgetInUse, GatewayError, OutOfCredits, SpendingLimitReached, Unavailable
+from gateway.files.file_contents import ContentLost
 from gateway.files.project_files import BATCH_OUTPUT, FileOwner, Files, NewFile
 from gateway.jobs.job_endings import JobEnd, JobEndings
 from gateway.limits.holds import Holds
@@ -57,7 +58,13 @@ TOO_LARGE = (
     "to the limit."
 )
 
+INPUT_LOST = "The input of the batch is gone, so it cannot be continued."
+
 log = logging.getLogger("gateway")
+
+
+class InputLost(Unavailable):
+    """The input of a batch was deleted."""
 
 
 class RunParts:
@@ -152,7 +159,15 @@ class BatchRun:
         work_for(self._job.organization)
         renewal = Job(self._renew)
         try:
-            self._run()
+            try:
+                self._run()
+            except InputLost:
+                self._give_up()
+            except ContentLost:
+                # Another node may have the content, as long as the batch may run.
+                if not self._has_expired():
+                    raise
+                self._give_up()
             self._running = False
             if not self._claim.job.has_ended:
                 self._claim.release(TROUBLE_WAIT_S if self._troubled else 0.0)
@@ -318,6 +333,15 @@ class BatchRun:
                 clean_up(self._parts, self._job)
                 return
 
+    def _give_up(self) -> None:
+        """End a batch that can neither be continued nor have files, and release what is held."""
+        release_batch(self._parts.holds, self._job.id)
+        sums = self._sums()
+        outcome = BatchOutcome(errors=(BatchError("batch_input_lost", INPUT_LOST),))
+        while not self._claim.lost and not self._job.has_ended:
+            if self._end(FAILED, outcome, **sums):
+                clean_up(self._parts, self._job)
+
     def _write_file(self, owner: FileOwner, reason: str, kind: str) -> str:
         """Write a file of results and return its id, "" for one without lines. For messages all results are in one file
         that is read through its batch alone."""
@@ -338,7 +362,8 @@ class BatchRun:
 
         ident = file_id(self._job.id, kind)
         new = NewFile(f"{self._job.id}_{kind}.jsonl", JSONL, BATCH_OUTPUT, self._task.lifetime_s)
-        return self._parts.files.keep_output(owner, new, written(), ident, hidden=whole).id
+        until = self._clock.now_us() + (self._parts.settings.keep_days + 1) * DAY_US if whole else 0
+        return self._parts.files.keep_output(owner, new, written(), ident, until).id
 
     def _end(self, state: str, outcome: BatchOutcome, **values: Any) -> bool:
         """End the batch; False when its row was changed meanwhile."""
@@ -367,10 +392,10 @@ class BatchRun:
 
 
 def lines_of(parts: RunParts, job: BatchJob) -> Iterator[InputLine]:
-    """Yield the lines of a batch. Unavailable when its input cannot be read."""
+    """Yield the lines of a batch. InputLost, ContentLost, Unavailable."""
     kept = parts.files.find_kept(job.input)
     if kept is None:
-        raise Unavailable("The input of the batch is gone.")
+        raise InputLost(INPUT_LOST)
     return read_lines(parts.files.open(kept), parts.max_line_bytes)
 
 

@@ -165,10 +165,12 @@ class LineSums(NamedTuple):
 
 
 LINE_COLUMNS = ", ".join(LineRow._fields)
-# A line has one result: should two workers have sent it, the first one counts.
+# A line has one result: should two workers have sent it, the first one counts, and the entry of the second one with its
+# usage row is refused.
 INSERT_LINE = Statement(
     "batch_line_insert",
     f"INSERT INTO batch_line ({LINE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (batch, number) DO NOTHING",
+    exact=True,
 )
 FIRST_ERROR = 400
 

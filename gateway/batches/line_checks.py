@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from gateway.batches.batch_table import BatchError, BatchJob, BatchTask
 from gateway.batches.input_lines import InputLine
 from gateway.batches.line_port import LinePort
-from gateway.errors import GatewayError, Unavailable
+from gateway.errors import GatewayError, Overloaded, Unavailable
 from gateway.limits.cost_bound import Payer
 
 MAX_ERRORS = 100  # errors that a batch lists
@@ -35,7 +35,8 @@ class CheckedBatch(Struct):
 def check_lines(
     port: LinePort, job: BatchJob, task: BatchTask, lines: Iterable[InputLine], max_lines: int
 ) -> CheckedBatch:
-    """Return the checked lines. Unavailable when the store is down: it says nothing about a line."""
+    """Return the checked lines. Unavailable or Overloaded when the gateway cannot check them now, which
+    says nothing about a line."""
     checked = CheckedBatch()
     seen: set[int] = set()
     for line in lines:
@@ -71,7 +72,7 @@ def _problem_of(job: BatchJob, line: InputLine, seen: set[int]) -> str:
 def _measure(port: LinePort, job: BatchJob, task: BatchTask, line: InputLine, checked: CheckedBatch) -> None:
     try:
         bound = port.measure(job, task, line)
-    except Unavailable:
+    except (Unavailable, Overloaded):
         raise
     except GatewayError as error:
         checked.errors.append(BatchError(error.code, error.message, line.number, error.param or None))

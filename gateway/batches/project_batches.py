@@ -47,6 +47,8 @@ ECHOED_ID_LENGTH = 80
 MAX_RETRIES = 10  # concurrent changes of a batch while it is canceled
 MAX_RUNS_PER_ORGANIZATION = 2  # batches that a worker runs at the same time
 MAX_RUNS = 8
+LOST_AFTER_US = HOUR_US  # a batch of messages is inserted at once after its holds
+KEPT_AFTER_US = 168 * HOUR_US  # after the end of its window, in which a batch writes its files
 MAX_WAITING = 1000  # batches of an organization that have not ended
 NO_RESULTS = "The batch is {}. Its results are available once it has ended."
 
@@ -86,7 +88,8 @@ class Batches:
 
     def create(self, caller: Caller, endpoint: str, file: FileRow, task: BatchTask) -> BatchJob:
         """Create a batch of the lines of a file; a worker checks them afterwards. InvalidRequest, Unavailable."""
-        kept = self._files.keep(file)
+        check_kept(caller)
+        kept = self._files.keep(file, self._kept_until())
         try:
             return self._insert(caller, self._draft(caller, PREFIX, endpoint, kept.id, task))
         except BaseException:
@@ -97,7 +100,7 @@ class Batches:
         """Create a batch of lines that are checked and held before this returns. InvalidRequest for the first invalid
         line, SpendingLimitReached, Unavailable."""
         check_kept(caller)
-        kept = self._files.keep_pieces(caller, lines)
+        kept = self._files.keep_pieces(caller, lines, self._kept_until())
         job = self._draft(caller, MESSAGES_PREFIX, endpoint, kept.id, task)
         try:
             checked = check_lines(self._port(), job, task, lines_of(self._parts, job), self._settings.max_lines)
@@ -197,6 +200,7 @@ class Batches:
 
     def purge(self, should_continue: ShouldContinue = always) -> None:
         """Delete batches that ended long ago. Unavailable: the next round continues."""
+        self._release_lost_holds()
         before = self._clock.now_us() - self._settings.keep_days * 24 * HOUR_US
         sql = f"SELECT id FROM {TABLE} WHERE completed_at IS NOT NULL AND completed_at < ? LIMIT 100"
         while should_continue() and (idents := self._database.query_rows(sql, (before,))):
@@ -217,6 +221,18 @@ class Batches:
             log.warning("the batch %s will be continued: %s", job.id, error.message)
         except Exception:  # One batch must not block the others.
             log.exception("the batch %s failed", job.id)
+
+    def _release_lost_holds(self) -> None:
+        """Release what is held for batches that have ended or were never inserted, because their worker died."""
+        sql = "SELECT id FROM hold WHERE (id LIKE ? OR id LIKE ?) AND placed_at < ?"
+        params = (f"{PREFIX}%:%", f"{MESSAGES_PREFIX}%:%", self._clock.now_us() - LOST_AFTER_US)
+        for (ident,) in self._database.query_rows(sql, params):
+            job = self.rows.find(ident.partition(":")[0])
+            if job is None or job.has_ended:
+                self._holds.release(ident)
+
+    def _kept_until(self) -> int:
+        return self._clock.now_us() + round(self._settings.window_h * HOUR_US) + KEPT_AFTER_US
 
     def _draft(self, caller: Caller, prefix: str, endpoint: str, kept: str, task: BatchTask) -> BatchJob:
         now = self._clock.now_us()

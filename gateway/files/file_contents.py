@@ -26,6 +26,10 @@ NO_SPACE = "The gateway has no disk space for files; try again later."
 NOT_HERE = "The content of this file is not on this node: the nodes of the gateway must share the folder of files."
 
 
+class ContentLost(Unavailable):
+    """The content of a file is not in the folder of this node, or damaged."""
+
+
 class FileContents:
     """The contents in a folder, each in a file under its id."""
 
@@ -53,12 +57,12 @@ class FileContents:
         return ident, size
 
     def read(self, ident: str, start: int, end: int) -> Iterator[bytes]:
-        """Return the bytes from `start` to `end` in pieces. The iterator must be closed. Unavailable when the content
+        """Return the bytes from `start` to `end` in pieces. The iterator must be closed. ContentLost when the content
         is not on this node, at once."""
         try:
             descriptor = os.open(self._path(ident), os.O_RDONLY)
         except OSError as error:
-            raise Unavailable(NOT_HERE) from error
+            raise ContentLost(NOT_HERE) from error
         pieces = self._read_pieces(descriptor, start, end)
         next(pieces)
         return pieces
@@ -112,7 +116,7 @@ class FileContents:
                 bulk_turn()
                 piece = compute(self._open_from, descriptor, number)[offset : offset + end - start]
                 if not piece:
-                    raise Unavailable("The content of this file is damaged.")
+                    raise ContentLost("The content of this file is damaged.")
                 yield piece
                 start += len(piece)
         finally:

@@ -89,13 +89,14 @@ class FileRows:
 
         return self.database.write(work)
 
-    def add_part(self, part: PartRow, check: Callable[[int, int], None]) -> None:
-        """Insert a part. `check` is called before with the bytes that the organization stores, and those of the parts
-        of this upload, and may raise."""
+    def add_part(self, part: PartRow, check: Callable[[int, int, int], None]) -> None:
+        """Insert a part. `check` is called before with the bytes that the organization stores, and the bytes and the
+        number of the parts of this upload, and may raise."""
 
         def work() -> None:
-            sql = "SELECT COALESCE(SUM(size), 0) FROM file_part WHERE upload = ?"
-            check(self._stored(part.organization), int(self.database.execute(sql, (part.upload,)).fetchone()[0]))
+            sql = "SELECT COALESCE(SUM(size), 0), COUNT(*) FROM file_part WHERE upload = ?"
+            uploaded, count = self.database.execute(sql, (part.upload,)).fetchone()
+            check(self._stored(part.organization), int(uploaded), int(count))
             self.database.execute(f"INSERT INTO file_part ({PART_COLUMNS}) VALUES (?, ?, ?, ?, ?)", part)
 
         self.database.write(work)

@@ -80,14 +80,14 @@ class Files:
         return self._store(caller, new, pieces)
 
     def keep_output(
-        self, owner: FileOwner, new: NewFile, pieces: Iterable[bytes], ident: str, hidden: bool = False
+        self, owner: FileOwner, new: NewFile, pieces: Iterable[bytes], ident: str, hidden_until_us: int = 0
     ) -> FileRow:
         """Store a file that the gateway made, which is not refused for its size. It replaces an earlier
-        one with the same id. Only `find_kept` returns a `hidden` one."""
+        one with the same id. With `hidden_until_us` only `find_kept` returns it, until then at most."""
         content, size = self._contents.write(pieces)
         file = self._new_row(owner, new, size, content)._replace(id=ident)
-        if hidden:
-            file = file._replace(state=KEPT, expires_at=None)
+        if hidden_until_us:
+            file = file._replace(state=KEPT, expires_at=hidden_until_us)
         self._contents.delete(self._rows.delete(ident))
         self._insert(file, None)
         return file
@@ -115,18 +115,18 @@ class Files:
         """Return the bytes of a file in pieces; the iterator must be closed. Unavailable."""
         return self._contents.read(file.content, start, file.size if end is None else end)
 
-    # The inputs of batches, which last as long as these.
+    # The inputs of batches, which last as long as these, and not longer than `until_us` if these are lost.
 
-    def keep(self, file: FileRow) -> FileRow:
+    def keep(self, file: FileRow, until_us: int) -> FileRow:
         """Return another row with the content of a file, which remains when the file is deleted."""
-        kept = file._replace(id=ids.new(FILE_PREFIX), state=KEPT, expires_at=None)
+        kept = file._replace(id=ids.new(FILE_PREFIX), state=KEPT, expires_at=until_us)
         self._insert(kept, None)
         return kept
 
-    def keep_pieces(self, caller: Caller, pieces: Iterable[bytes]) -> FileRow:
+    def keep_pieces(self, caller: Caller, pieces: Iterable[bytes], until_us: int) -> FileRow:
         """Store bytes that only `find_kept` returns."""
         content, size = self._contents.write(pieces)
-        kept = self._new_row(caller, NewFile("", "", BATCH), size, content)._replace(state=KEPT, expires_at=None)
+        kept = self._new_row(caller, NewFile("", "", BATCH), size, content)._replace(state=KEPT, expires_at=until_us)
         self._insert(kept, None)
         return kept
 
@@ -165,7 +165,9 @@ class Files:
         content, size = self._contents.write(pieces)
         part = PartRow(ids.new(PART_PREFIX), upload.id, caller.organization_id, size, content)
 
-        def check(stored: int, uploaded: int) -> None:
+        def check(stored: int, uploaded: int, count: int) -> None:
+            if count >= MAX_PARTS:
+                raise InvalidRequest(f"An upload has at most {MAX_PARTS} parts; send larger ones.", param="data")
             if uploaded + size > upload.size:
                 raise InvalidRequest(f"The parts have more than the {upload.size} bytes of this upload.", param="data")
             self._check_room(size, stored)

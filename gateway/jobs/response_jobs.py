@@ -97,7 +97,9 @@ class ResponseJobs:
         self._database = database
         self._vault = vault
         self._clock = StoreClock(database, clock)
-        self.rows: JobRows[ResponseJob] = JobRows(database, ResponseJob, TABLE, CALLBACK_TABLE)
+        self.rows: JobRows[ResponseJob] = JobRows(
+            database, ResponseJob, TABLE, CALLBACK_TABLE, unread=("request", "response")
+        )
         self.running: set[str] = set()
         self.maker: ResponseMaker | None = None
 
@@ -119,8 +121,8 @@ class ResponseJobs:
             created_at=now,
             completed_at=None,
             due_at=now + CLAIM_US,
-            request=self._vault.seal(request.decode()),
-            response=self._vault.seal(response.decode()),
+            request=self._seal(request),
+            response=self._seal(response),
             api_key=caller.key_id,
         )
 
@@ -141,7 +143,7 @@ class ResponseJobs:
 
     def object_of(self, job: ResponseJob) -> bytes:
         """Return the response object as JSON."""
-        return self._vault.open(job.response).encode()
+        return self._open(job.response)
 
     def cancel(self, job: ResponseJob, response: bytes) -> ResponseJob | None:
         """End a response with this object; None when it was changed meanwhile. Its worker stops the provider's call
@@ -163,13 +165,13 @@ class ResponseJobs:
         silent_s = 0.0
         begun = self._clock.monotonic()
         while self._clock.monotonic() - begun < MAX_READ_S:
-            job = self.rows.find(ident)  # before its events, so that none is missed
+            has_ended = self._has_ended(ident)  # before its events, so that none is missed
             frames, after = self._read_events(ident, after)
             if frames:
                 wait_s, silent_s = POLL_S, 0.0
                 yield frames
                 continue
-            if job is None or job.has_ended:
+            if has_ended:
                 return
             pause(wait_s)
             silent_s += wait_s
@@ -187,8 +189,10 @@ class ResponseJobs:
         for job in self.rows.due(self._clock.now_us(), MAX_RUNNING, MAX_RUNNING):
             if not should_continue():
                 return
-            claimed = self._change(job, due_at=self._clock.now_us() + CLAIM_US)
-            if claimed is None or job.id in self.running:
+            if self._change(job, due_at=self._clock.now_us() + CLAIM_US) is None or job.id in self.running:
+                continue
+            claimed = self.rows.find(job.id)  # with its request, which may be large
+            if claimed is None:
                 continue
             if claimed.state == QUEUED:
                 spawn(self._make, claimed)
@@ -230,7 +234,7 @@ class ResponseJobs:
         self, job: ResponseJob, event: str, response: bytes, first: int = 0, frames: bytes = b"", count: int = 0
     ) -> ResponseJob | None:
         """Write the end of a response, with its last frames."""
-        sealed = self._vault.seal(response.decode())
+        sealed = self._seal(response)
         packed = self._pack(frames) if frames else b""
 
         def work() -> ResponseJob | None:
@@ -254,8 +258,19 @@ class ResponseJobs:
         sql = "INSERT INTO response_event (job, first, following, frames) VALUES (?, ?, ?, ?)"
         self._database.execute(sql, (ident, first, first + count, packed))
 
+    def _seal(self, text: bytes) -> str:
+        return compute_if(len(text) > LARGE, lambda: self._vault.seal(text.decode()))
+
+    def _open(self, sealed: str) -> bytes:
+        return compute_if(len(sealed) > LARGE, lambda: self._vault.open(sealed).encode())
+
     def _pack(self, frames: bytes) -> bytes:
         return compute_if(len(frames) > LARGE, pack, self._vault, frames)
+
+    def _has_ended(self, ident: str) -> bool:
+        """Return whether a response has ended or was deleted, without reading its request."""
+        rows = self._database.query_rows(f"SELECT state FROM {TABLE} WHERE id = ?", (ident,))
+        return not rows or rows[0][0] in FINAL
 
     def _following(self, ident: str) -> int:
         """Return the number of the next event."""
@@ -293,7 +308,7 @@ class _Making:
         jobs = self._jobs
         if jobs.maker is None:
             return
-        request = jobs._vault.open(self._job.request).encode()
+        request = jobs._open(self._job.request)
         try:
             pieces = jobs.maker.open(self._job, request)
         except GatewayError as error:

@@ -6,7 +6,8 @@ Some greenlets run work that outlives the greenlet that started it.
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
@@ -218,6 +219,18 @@ def hold(held: SharedResource | None) -> None:
     """Let the greenlets that this one starts hold `held` too, each until it ends: they work with the same request, and
     some of them outlive this one. None: no longer."""
     gevent.getcurrent().held = held
+
+
+@contextmanager
+def holding(held: SharedResource) -> Iterator[None]:
+    """Hold `held` instead of what this greenlet holds."""
+    current = gevent.getcurrent()
+    before: SharedResource | None = getattr(current, "held", None)
+    current.held = held
+    try:
+        yield
+    finally:
+        current.held = before
 
 
 def _start(work: Callable[..., object], args: tuple[object, ...]) -> gevent.Greenlet:

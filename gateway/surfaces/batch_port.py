@@ -13,7 +13,10 @@ from gateway.billing.context import RequestContext
 from gateway.callers.authentication import Caller
 from gateway.engine.payload_collection import Payload
 from gateway.errors import GatewayError, NotFound, NotSupported, Overloaded
+from gateway.files.project_files import check_kept
 from gateway.neutral.own_files import OwnFileNamed
+from gateway.runtime.byte_budget import HeldBytes
+from gateway.runtime.threads import holding
 from gateway.surfaces.anthropic import batches as anthropic_batches
 from gateway.surfaces.bodies.validation_errors import invalid
 from gateway.surfaces.openai import batches as openai_batches
@@ -71,33 +74,35 @@ class BatchPort:
 
         inbound.prepared = prepare
         handler = self.operations[line.url].handler
+        held = HeldBytes(services.background.bodies, job.organization)
         try:
-            try:
-                handler(services, inbound)
-            except OwnFileNamed as error:
-                inbound.body = inlined_files_module.inline(services, caller, inbound.body, error)
-                handler(services, inbound)
+            with holding(held):  # the files of this line, not those of all lines of a request
+                try:
+                    handler(services, inbound)
+                except OwnFileNamed as error:
+                    inbound.body = inlined_files_module.inline(services, caller, inbound.body, error)
+                    handler(services, inbound)
         except LineMeasured as measured:
             request = inbound.context.request if inbound.context is not None else None
             if request is None or request.requirements.stream:
                 raise invalid("stream", "the lines of a batch cannot be streamed") from None
             return LineBound(measured.payer, measured.bound_nusd, request.requested_model)
+        finally:
+            held.release()
         raise NotSupported("This request cannot be the line of a batch.")
 
     def send(self, job: BatchJob, task: BatchTask, line: InputLine, sending: LineSending) -> LineAnswer:
         """Send a line and return its answer."""
-        services = self._services
-        bodies = services.background.bodies
-        size = len(line.body) * SHARE
         results: list[LineResult] = []
+        held = HeldBytes(self._services.background.bodies, job.organization)
         try:
-            bodies.grow(job.organization, size)
+            held.grow(len(line.body) * SHARE)
+            with holding(held):
+                outbound = self._respond(job, task, line, sending, results)
         except Overloaded as error:
             return LineAnswer(error.status, b"", recorded=False, retry_after_s=1.0)
-        try:
-            outbound = self._respond(job, task, line, sending, results)
         finally:
-            bodies.grow(job.organization, -size)
+            held.release()
         body = outbound.body if isinstance(outbound.body, bytes) else b"".join(outbound.body)
         result = results[-1] if results else None
         if result is not None and result.recorded:
@@ -141,10 +146,11 @@ class BatchPort:
 
     def _caller(self, job: BatchJob) -> Caller:
         """Return the caller of the key of a batch now. Errors of Authentication.caller; NotFound for a key that moved
-        to another project."""
+        to another project; InvalidRequest once nothing may be stored, which the answers of lines are."""
         caller = self._services.accounts.authentication.caller_of_key(job.api_key)
         if caller.project_id != job.project:
             raise NotFound("The key of this batch belongs to another project now.")
+        check_kept(caller)
         return caller
 
 

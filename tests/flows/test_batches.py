@@ -16,8 +16,12 @@ from fakes.server import serving
 from openai import OpenAI
 from support.shared import Tenant
 
-from gateway.batches import batch_runs
+from gateway import ids
+from gateway.accounts.organizations import set_policy
+from gateway.batches import batch_runs, project_batches
+from gateway.errors import Unavailable
 from gateway.limits.budgets import Limits
+from gateway.store.journal import Statement
 
 MODEL = "gpt-4o-mini"
 
@@ -225,6 +229,98 @@ def test_an_invalid_message_of_a_batch_is_named_at_once(messages: anthropic.Anth
     settled(gateway)
 
 
+def test_a_batch_whose_input_is_gone_ends_and_holds_nothing(client: OpenAI, gateway: Tenant):
+    services = gateway.services
+    with no_worker(gateway):
+        batch = begin(client, [chat_line(number) for number in range(4)])
+        services.engine.files.release(services.engine.batches.rows.find(batch.id).input)
+    lost = run(gateway, client, batch.id)
+    assert lost.status == "failed" and lost.errors.data[0].code == "batch_input_lost"
+    settled(gateway)
+
+
+def test_a_batch_whose_input_cannot_be_read_ends_with_its_window(client: OpenAI, gateway: Tenant):
+    services = gateway.services
+    files = services.engine.files
+    with no_worker(gateway):
+        batch = begin(client, [chat_line(1)])
+        job = services.engine.batches.rows.find(batch.id)
+        files._contents.delete([files.find_kept(job.input).content])
+        sql = "UPDATE batch_job SET deadline_at = 1, state = 'in_progress', total = 1 WHERE id = ?"
+        services.store.database.write(lambda: services.store.database.execute(sql, (batch.id,)))
+    lost = run(gateway, client, batch.id)
+    assert lost.status == "failed" and lost.errors.data[0].code == "batch_input_lost"
+    settled(gateway)
+
+
+def test_what_was_held_for_a_batch_of_a_dead_worker_is_released(
+    messages: anthropic.Anthropic, gateway: Tenant, monkeypatch: pytest.MonkeyPatch
+):
+    """Its worker died after the batch was checked and held, and before it was inserted."""
+    batches = gateway.services.engine.batches
+
+    def die(*_args: object) -> None:
+        raise Unavailable("The worker is dead.")
+
+    with monkeypatch.context() as killed:
+        killed.setattr(batches, "_insert", die)
+        killed.setattr(project_batches, "release_batch", lambda *_args: None)
+        killed.setattr(batches._files, "release", lambda _ident: None)
+        with pytest.raises(anthropic.InternalServerError):
+            messages.messages.batches.create(requests=[message("a")])
+    database = gateway.services.store.database
+    held = "SELECT id FROM hold WHERE organization = ?"
+    assert len(database.query_rows(held, (gateway.organization_id,))) == 1
+    kept = "SELECT expires_at FROM stored_file WHERE organization = ?"
+    assert database.query_rows(kept, (gateway.organization_id,))[0][0] > database.now_us()
+    batches.purge()
+    assert len(database.query_rows(held, (gateway.organization_id,))) == 1  # it may be inserted in a moment
+    monkeypatch.setattr(project_batches, "LOST_AFTER_US", -1)
+    batches.purge()
+    settled(gateway)
+
+
+def test_messages_of_a_batch_may_name_more_files_than_one_request(
+    messages: anthropic.Anthropic, client: OpenAI, gateway: Tenant, monkeypatch: pytest.MonkeyPatch
+):
+    note = client.files.create(file=("note.txt", b"Tea. " * 60_000), purpose="user_data")
+    part = {"type": "document", "source": {"type": "file", "file_id": note.id}}
+    monkeypatch.setattr(gateway.services.background.bodies, "_max_each", 2 << 20)
+    requests = [message(str(number), part) for number in range(5)]
+    batch = messages.messages.batches.create(requests=requests)
+    assert batch.request_counts.processing == 5
+    run(gateway, client, batch.id, lambda: messages.messages.batches.retrieve(batch.id).processing_status == "ended")
+    assert messages.messages.batches.retrieve(batch.id).request_counts.succeeded == 5
+    settled(gateway)
+
+
+def test_a_batch_stores_nothing_under_zero_data_retention(client: OpenAI, gateway: Tenant, upstream: FakeOpenAI):
+    store = gateway.services.store
+    policy = {"zeroDataRetention": True}
+    with no_worker(gateway):
+        batch = begin(client, [chat_line(1)])
+        input_file = batch.input_file_id
+        set_policy(store.database, store.control, gateway.organization_id, policy, actor="test")
+    with pytest.raises(openai.BadRequestError, match="zero data retention"):
+        client.batches.create(input_file_id=input_file, endpoint="/v1/chat/completions", completion_window="24h")
+    failed = run(gateway, client, batch.id)
+    assert failed.status == "failed" and failed.errors.data[0].code == "zdr_storage_conflict"
+    assert upstream.calls == []
+    settled(gateway)
+
+
+def test_a_line_that_two_workers_record_is_billed_once(client: OpenAI, gateway: Tenant):
+    lines = gateway.services.engine.batches._parts.lines
+    journal = gateway.services.store.journal
+    with no_worker(gateway):
+        batch = begin(client, [chat_line(1)])
+        journal.append(lines.row(batch.id, 1, ids.new_hex(), 200, b"{}", 5)).wait(10)
+        mark = Statement("test_mark", "UPDATE batch_job SET cost_nusd = 77 WHERE id = ?")
+        with pytest.raises(Unavailable):
+            journal.append((mark, (batch.id,)), lines.row(batch.id, 1, ids.new_hex(), 200, b"{}", 5)).wait(10)
+        assert gateway.services.engine.batches.rows.find(batch.id).cost_nusd == 0
+
+
 def test_a_webhook_tells_of_the_end_of_a_batch(client: OpenAI, gateway: Tenant):
     received: list[tuple[str, dict]] = []
 
@@ -255,6 +351,12 @@ def no_worker(gateway: Tenant) -> Iterator[None]:
         yield
     finally:
         batches.port = port
+
+
+def message(custom_id: str, *parts: dict) -> dict:
+    content = [{"type": "text", "text": "Hello!"}, *parts]
+    params = {"model": MODEL, "max_tokens": 20, "messages": [{"role": "user", "content": content}]}
+    return {"custom_id": custom_id, "params": params}
 
 
 def chat_line(number: int, **body) -> dict:

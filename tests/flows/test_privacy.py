@@ -110,6 +110,7 @@ def test_a_socket_continues_responses_under_zero_data_retention_and_stores_nothi
     "more",
     [
         {"store": True},
+        {"background": True},
         {"previous_response_id": "resp_" + "0" * 32},
         {"input": [{"type": "item_reference", "id": f"msg_{'0' * 32}_0"}]},
     ],

@@ -7,9 +7,12 @@ from typing import Any
 import orjson
 
 from gateway.billing.context import RequestContext
+from gateway.callers.access import keeps_nothing
 from gateway.callers.authentication import Caller
+from gateway.engine.stored_responses import storage_conflict
 from gateway.errors import GatewayError, Internal, InvalidRequest, UpstreamFailed
 from gateway.jobs.response_jobs import CANCELED, FAILED, ResponseJob, ResponseMaker
+from gateway.runtime.threads import compute_if
 from gateway.surfaces.responses import schema
 from gateway.surfaces.responses.store import ID_PREFIX
 from gateway.surfaces.web import auth as auth_module
@@ -21,6 +24,7 @@ from gateway.worker.services import Services
 # Headers that the request of a background response keeps: its options, and nothing that identifies its caller.
 KEPT = ("x-llmgateway-", "x-no-fallback", "x-no-cache", "x-debug", "x-request-id", "session", "x-session")
 DATA = b"data: "
+LARGE = 1 << 16  # bytes of a request that is written and read in a thread
 INTERRUPTED = "The gateway was interrupted while it made this response. Send the request again."
 
 
@@ -31,16 +35,26 @@ def begin(
     it."""
     if body.store is False:
         raise InvalidRequest("A background response must be stored; leave out store.", param="store")
-    wire = orjson.loads(inbound.body)
-    wire["stream"] = True
     headers = {name: value for name, value in inbound.headers.items() if name.startswith(KEPT)}
-    request = orjson.dumps({"body": wire, "headers": headers, "peer": inbound.peer, "base_url": inbound.base_url})
+    about = {"headers": headers, "peer": inbound.peer, "base_url": inbound.base_url}
+    request = compute_if(len(inbound.body) > LARGE, _write_request, inbound.body, about)
     ident = ID_PREFIX + context.request_id
     services.engine.response_jobs.begin(context.caller, ident, request, orjson.dumps(queued))
     inbound.payload = context.payload = None  # that of the request which makes the response
     if body.stream:
         return http_responses_module.stream_reply(services.engine.response_jobs.events(ident, -1), context.shown_id)
     return http_responses_module.json_reply(orjson.dumps(queued), context.shown_id)
+
+
+def _write_request(body: bytes, about: dict[str, Any]) -> bytes:
+    """Return what another worker needs to make the response."""
+    return orjson.dumps({"body": orjson.loads(body) | {"stream": True}, **about})
+
+
+def _read_request(request: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return what `_write_request` wrote, and the body of the request."""
+    wire = orjson.loads(request)
+    return wire, orjson.dumps(wire.pop("body"))
 
 
 def find(services: Services, inbound: Inbound) -> ResponseJob | None:
@@ -51,11 +65,22 @@ def find(services: Services, inbound: Inbound) -> ResponseJob | None:
 
 def stream(services: Services, inbound: Inbound, job: ResponseJob) -> Outbound:
     """Stream the events of a background response after the number `starting_after`, from its worker or any other."""
+    check(services, inbound, job)
     text = inbound.arguments().get("starting_after", "")
     if text and not (text.isascii() and text.isdigit() and len(text) < 10):
         raise InvalidRequest("starting_after must be the sequence number of an event.", param="starting_after")
     events = services.engine.response_jobs.events(job.id, int(text) if text else -1)
     return http_responses_module.stream_reply(events, inbound.shown_id)
+
+
+def check(services: Services, inbound: Inbound, job: ResponseJob) -> None:
+    """Check that the caller may read what a response has: InvalidRequest under zero data retention, Forbidden for what
+    access rules, added since, deny to the caller."""
+    caller = auth_module.caller_of(services, inbound)
+    if keeps_nothing(caller.rules):
+        raise storage_conflict("response_id")
+    if caller.rules:
+        services.engine.replays.check(caller, inbound.peer, [job.id.removeprefix(ID_PREFIX)])
 
 
 def object_of(services: Services, job: ResponseJob) -> dict[str, Any]:
@@ -76,6 +101,8 @@ def cancel(services: Services, inbound: Inbound, job: ResponseJob) -> Outbound:
         if changed is None:
             break
         job = changed
+    if job.state != CANCELED:
+        check(services, inbound, job)
     return http_responses_module.json_reply(orjson.dumps(object_of(services, job)), inbound.shown_id)
 
 
@@ -84,12 +111,12 @@ def attach(services: Services, operation: Operation) -> None:
     handle = guard(services, operation)
 
     def open_stream(job: ResponseJob, request: bytes) -> Iterator[bytes]:
-        wire = orjson.loads(request)
+        wire, body = compute_if(len(request) > LARGE, _read_request, request)
         inbound = Inbound(
             "POST",
             operation.path,
             {"content-type": "application/json", **wire["headers"]},
-            orjson.dumps(wire["body"]),
+            body,
             peer=wire["peer"],
             base_url=wire["base_url"],
             request_id=job.id.removeprefix(ID_PREFIX),

@@ -215,8 +215,8 @@ def _create(services: Services, inbound: Inbound, socket: SocketTurn | None) -> 
     if body.prompt_cache_key:
         attribution_module.add_cache_key(context, body.prompt_cache_key)
     if keeps_nothing(context.caller.rules):
-        if body.store:
-            raise storage_conflict("store")
+        if body.store or body.background:
+            raise storage_conflict("store" if body.store else "background")
         body.store = False  # fields that the client sets by default are left out
     source: store.ResponseSource = services.engine.responses
     if socket is not None:

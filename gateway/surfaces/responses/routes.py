@@ -380,11 +380,13 @@ def retrieve(services: Services, inbound: Inbound) -> Outbound:
         return background.stream(services, inbound, job)
     try:
         if job is not None and job.state not in (COMPLETED, INCOMPLETE):
+            background.check(services, inbound, job)
             return _show(background.object_of(services, job), inbound)
         stored, _load = _find(services, inbound, whole=False)
     except NotFound:
         if job is None:
             raise
+        background.check(services, inbound, job)
         return _show(background.object_of(services, job), inbound)
     if streamed:
         raise InvalidRequest("A stored response cannot be streamed; leave out stream.", param="stream")

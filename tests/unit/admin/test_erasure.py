@@ -1,6 +1,7 @@
 """An erased person is in no table of either store, and other people and organizations are untouched."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import orjson
@@ -11,7 +12,10 @@ from gateway.accounts import audit, keys, members, organizations, projects, save
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.spending_limits import LimitDraft, SpendingLimits
 from gateway.admin.erasure import KIND, PAGE_ROWS, ErasureJob, erase_member
+from gateway.batches.batch_table import BatchJob, BatchRows
+from gateway.callers.vault import Vault
 from gateway.control.version import Control
+from gateway.jobs.response_jobs import ResponseJob, ResponseJobs
 from gateway.limits.limit_members import insert_share
 from gateway.limits.limit_rules import Subject
 from gateway.metering.log.log_entries import LogEntry, write_rows
@@ -120,6 +124,40 @@ def test_a_person_is_in_no_table_after_the_job_and_colleagues_keep_theirs(databa
     assert len(find_text(database, "ann@acme.example")) >= 5
     assert (find_kept(database, person), find_kept(database, colleague)) == ((0, 0), (3, 3))
     assert audit.verify(database)[1] == [] and Documents(database).entries(KIND) == []
+
+
+def test_batches_and_background_responses_of_a_person_end_and_are_purged(database: Database, clock) -> None:
+    site = Site(database, Control.observer(database, clock), "acme")
+    vault = Vault(("k" * 32,))
+    batches, responses = BatchRows(database, vault), ResponseJobs(database, vault, clock)
+    person, colleague = site.add(EMAIL), site.add("ann@acme.example")
+    for member in (person, colleague):
+        owner = (site.id, site.project_id, "in_progress")
+        key = site.make_key(member)
+        batch = BatchJob(
+            f"batch_{key}", *owner, "/v1/embeddings", 1, 1, None, None, 5, 10**17, 9, 0, 0, 0, 0, "", "", "", key
+        )
+        response = ResponseJob(f"resp_{key}", *owner, 1, None, 5, member.email, "", key)
+        for statement, row in (*batches.insert_rows(batch), *responses.rows.insert_rows(response)):
+            database.write(partial(database.execute, statement.sql, row))
+        sql = "INSERT INTO response_event (job, first, following, frames) VALUES (?, 0, 1, ?)"
+        database.write(partial(database.execute, sql, (response.id, b"x")))
+    job = ErasureJob(database, Documents(database))
+    erase_member(database, site.control, person, **BY)
+    job.finish()
+    sql = "SELECT state, due_at FROM batch_job ORDER BY state"
+    assert database.query_rows(sql) == [("cancelling", 5), ("in_progress", 5)]
+    responses.purge()
+    left = database.query_rows("SELECT request, state FROM response_job")
+    assert (
+        left == [(colleague.email, "in_progress")] and database.query_row("SELECT COUNT(*) FROM response_event")[0] == 1
+    )
+    assert len(Documents(database).entries(KIND)) == 1  # the results of the batch are still to be written
+    sql = "UPDATE batch_job SET state = 'cancelled', completed_at = created_at + 10, due_at = NULL WHERE state = ?"
+    database.write(partial(database.execute, sql, ("cancelling",)))
+    job.finish()
+    assert database.query_row("SELECT completed_at FROM batch_job WHERE state = 'cancelled'")[0] == 1
+    assert Documents(database).entries(KIND) == []
 
 
 def test_the_job_works_in_short_steps_and_goes_on_where_it_was_stopped(database: Database, clock) -> None:
