@@ -85,6 +85,11 @@ def _script_bedrock(say: Say) -> bedrock.Answer:
     return replace(answer, reasoning=(say.thinking, sign(say.thinking))) if say.thinking else answer
 
 
+def _script_nova(say: Say) -> bedrock.Answer:
+    answer = vendors.VENDORS["bedrock"].script(say)
+    return replace(answer, reasoning=(say.thinking, ""))
+
+
 def _script_or_break(name: str) -> Any:
     """Return the script function of a vendor, with statuses of errors."""
 
@@ -116,6 +121,7 @@ OTHERS: dict[str, Vendor] = {
     "vertexclaude": replace(
         vendors.VENDORS["anthropic"], fake=FakeVertexClaude, provider=_with_quirks_of("vertex-anthropic")
     ),
+    "nova": replace(vendors.VENDORS["bedrock"], script=_script_nova, model="amazon.nova-2-lite-v1:0"),
     "kimi": _compatible("moonshot", "kimi-k2-thinking", FakeThinking),
     "qwen": _compatible("alibaba", "qwen3-max"),
     "mimo": _compatible("xiaomi", "mimo-v2-pro", FakeThinking),
