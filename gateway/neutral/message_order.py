@@ -117,11 +117,15 @@ def _calls_of(message: Message) -> Iterable[ToolCall]:
 
 def _joined(messages: Messages) -> list[Message]:
     """Return the messages, with adjacent messages of the assistant joined if the first one has calls."""
-    joined: list[Message] = []
+    runs: list[list[Message]] = []
+    calls = False  # whether the last run begins with calls
     for message in messages:
-        last = joined[-1] if joined else None
-        if last is not None and message.role == "assistant" == last.role and any(_calls_of(last)):
-            joined[-1] = replace(last, parts=last.parts + message.parts)
+        if calls and message.role == "assistant" == runs[-1][0].role:
+            runs[-1].append(message)
         else:
-            joined.append(message)
-    return joined
+            runs.append([message])
+            calls = any(_calls_of(message))
+    return [
+        run[0] if len(run) == 1 else replace(run[0], parts=tuple(part for message in run for part in message.parts))
+        for run in runs
+    ]

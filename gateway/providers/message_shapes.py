@@ -41,7 +41,6 @@ TAKEN_NOTE = "I have the results."
 OPENING = "Begin."  # before a conversation that the assistant begins
 CONTINUE = "Continue."
 PARAGRAPH = "\n\n"
-SEVERAL = 2
 
 
 def known_members(messages: Messages) -> Messages:
@@ -79,12 +78,7 @@ def one_instruction_in_front(messages: Messages) -> Messages:
     """Join the instructions in front into one message; later ones become marked user messages."""
     messages = late_instructions_as_user(messages)
     front = next((place for place, message in enumerate(messages) if message["role"] != "system"), len(messages))
-    if front < SEVERAL:
-        return messages
-    joined = messages[0]
-    for message in messages[1:front]:
-        joined = {**joined, "content": _joined_content(joined.get("content"), message.get("content"))}
-    return [joined, *messages[front:]]
+    return [_joined(messages[:front]), *messages[front:]] if front else messages
 
 
 def results_behind_calls(messages: Messages) -> Messages:
@@ -120,15 +114,16 @@ def alternating_roles(messages: Messages) -> Messages:
     """Join adjacent messages of the user, and of the assistant, for servers that want both to take turns. Instructions
     stay at the front only, and the user has the first word and the last one."""
     messages = answer_between(late_instructions_as_user(messages))
-    changed: Messages = []
+    runs: list[Messages] = []
     for message in messages:
-        last = changed[-1] if changed else None
+        last = runs[-1][-1] if runs else None
         if message["role"] == "assistant" and (last is None or last["role"] == "system"):
-            changed.append({"role": "user", "content": OPENING})
+            runs.append([{"role": "user", "content": OPENING}])
         elif last is not None and _is_continued(last, message):
-            changed[-1] = {**last, **message, "content": _joined_content(last.get("content"), message.get("content"))}
+            runs[-1].append(message)
             continue
-        changed.append(message)
+        runs.append([message])
+    changed = list(map(_joined, runs))
     if changed and changed[-1]["role"] == "assistant" and not changed[-1].get("tool_calls"):
         changed.append({"role": "user", "content": CONTINUE})
     return changed
@@ -184,15 +179,29 @@ def _is_continued(last: Message, message: Message) -> bool:
     return last["role"] == message["role"] in ("user", "assistant") and not last.get("tool_calls")
 
 
-def _joined_content(first: Any, second: Any) -> Any:
-    """Return two contents as one: a text if both are texts, otherwise the parts of both."""
-    if not first or not second:
-        return first or second
-    if isinstance(first, str) and isinstance(second, str):
-        return first + PARAGRAPH + second
+def _joined(messages: Messages) -> Message:
+    """Return messages of one role as one."""
+    if len(messages) == 1:
+        return messages[0]
+    joined: Message = {}
+    for message in messages:
+        joined |= message
+    joined["content"] = _joined_content([message.get("content") for message in messages])
+    return joined
+
+
+def _joined_content(contents: list[Any]) -> Any:
+    """Return several contents as one: a text if all are texts, otherwise the parts of all."""
+    said = [content for content in contents if content]
+    if not said:
+        return contents[-1]
+    if len(said) == 1:
+        return said[0]
+    if all(isinstance(content, str) for content in said):
+        return PARAGRAPH.join(said)
     return [
         part
-        for content in (first, second)
+        for content in said
         for part in ([{"type": "text", "text": content}] if isinstance(content, str) else content)
     ]
 

@@ -41,14 +41,32 @@ def blocks_of(turn: Turn) -> list[TurnBlock]:
     return [{"type": "text", "text": content}] if content and content.strip() else []
 
 
-def add_turn(turns: list[Turn], role: str, blocks: list[TurnBlock]) -> None:
-    """Append to the last turn if it has this role, or begin the next turn. Blocks of the turns are not changed."""
-    if not blocks:
-        return
-    if turns and turns[-1]["role"] == role:
-        turns[-1] = {"role": role, "content": [*blocks_of(turns[-1]), *blocks]}
-    else:
-        turns.append({"role": role, "content": list(blocks)})
+class TurnList:
+    """Turns of which neighbours of one role become one. Turns that come in are not changed."""
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+        self._own: Turn | None = None  # the last turn, if it has a list of blocks of its own
+
+    def add(self, role: str, blocks: list[TurnBlock]) -> None:
+        """Append to the last turn if it has this role, or begin the next turn."""
+        if not blocks:
+            return
+        last = self.turns[-1] if self.turns else None
+        if last is None or last["role"] != role:
+            self._own = {"role": role, "content": list(blocks)}
+            self.turns.append(self._own)
+            return
+        if last is not self._own:
+            self._own = self.turns[-1] = {"role": role, "content": list(blocks_of(last))}
+        self._own["content"] += blocks
+
+    def keep(self, turn: Turn) -> None:
+        """Append a turn as it is; one of the role of the last turn joins it."""
+        if self.turns and self.turns[-1]["role"] == turn["role"]:
+            self.add(turn["role"], blocks_of(turn))
+        else:
+            self.turns.append(turn)
 
 
 def place_instructions(turns: list[Turn], native: bool) -> tuple[list[TurnBlock], list[Turn]]:
@@ -59,20 +77,17 @@ def place_instructions(turns: list[Turn], native: bool) -> tuple[list[TurnBlock]
     if not any([turn["role"] in INSTRUCTIONS for turn in turns[begun:]]):
         return front, turns[begun:]
     following = _following_roles(turns)
-    placed: list[Turn] = []
+    placed = TurnList()
     for place, turn in enumerate(turns[begun:], begun):
         if turn["role"] not in INSTRUCTIONS:
-            if placed and placed[-1]["role"] == turn["role"]:
-                add_turn(placed, turn["role"], blocks_of(turn))
-            else:
-                placed.append(turn)
+            placed.keep(turn)
             continue
-        after_user = bool(placed) and placed[-1]["role"] in (USER, SYSTEM)
+        after_user = bool(placed.turns) and placed.turns[-1]["role"] in (USER, SYSTEM)
         if native and after_user and following[place] == ASSISTANT:
-            add_turn(placed, SYSTEM, blocks_of(turn))
+            placed.add(SYSTEM, blocks_of(turn))
         else:
-            add_turn(placed, USER, [_as_reminder(block) for block in blocks_of(turn)])
-    return front, placed
+            placed.add(USER, [_as_reminder(block) for block in blocks_of(turn)])
+    return front, placed.turns
 
 
 def _following_roles(turns: list[Turn]) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 from gateway.dialects.anthropic import THINKING
 from gateway.neutral.chat import ReasoningOptions
 from gateway.neutral.parameters import RISING, nearest
-from gateway.providers.anthropic.conversation import ASSISTANT, SYSTEM, Turn, add_turn, blocks_of
+from gateway.providers.anthropic.conversation import ASSISTANT, SYSTEM, Turn, TurnList, blocks_of
 from gateway.providers.protocol import Target
 from gateway.providers.unsupported_parts import UNREADABLE
 
@@ -159,19 +159,19 @@ def _remove_last_thinking(turns: list[Turn]) -> None:
 
 def without_thinking(turns: list[Turn], warnings: list[str]) -> list[Turn]:
     """Return the turns without thinking, for an account that refused its signatures. Adds a warning."""
-    kept: list[Turn] = []
+    kept = TurnList()
     left_out = False
     for turn in turns:
         blocks = blocks_of(turn)
         remaining = [block for block in blocks if block["type"] not in THINKING]
-        left_out = left_out or len(remaining) < len(blocks)
-        if len(remaining) == len(blocks) and not (kept and kept[-1]["role"] == turn["role"]):
-            kept.append(turn)
+        if len(remaining) == len(blocks):
+            kept.keep(turn)
         else:
-            add_turn(kept, turn["role"], remaining)
+            left_out = True
+            kept.add(turn["role"], remaining)
     if left_out:
         warnings.append(UNREADABLE)
-    return kept
+    return kept.turns
 
 
 def _fix_sampling(body: dict[str, Any], warnings: list[str]) -> None:

@@ -71,11 +71,8 @@ def _choice(candidate: dict[str, Any]) -> Choice:
     reason = candidate.get("finishReason") or ""
     if reason in dialect.FINISH_FAILED:
         raise failed_finish(reason, candidate.get("finishMessage"))
-    parts: list[Part] = []
-    for wire in (candidate.get("content") or {}).get("parts") or ():
-        part = read_part(wire)
-        if part is not None:
-            _append(parts, part)
+    read = map(read_part, (candidate.get("content") or {}).get("parts") or ())
+    parts = _joined(part for part in read if part is not None)
     grounding = candidate.get("groundingMetadata")
     if isinstance(grounding, dict):
         _cite(parts, grounding)
@@ -92,15 +89,24 @@ def _cite(parts: list[Part], grounding: dict[str, Any]) -> None:
         parts[index] = Text(last.text, sources=sources, signature=last.signature, vendor=last.vendor)
 
 
-def _append(parts: list[Part], part: Part) -> None:
-    """Append a part, or join it to a preceding part of the same kind that has no signature yet."""
-    last = parts[-1] if parts else None
-    if isinstance(last, Text) and isinstance(part, Text) and not last.signature:
-        parts[-1] = Text(last.text + part.text, signature=part.signature, vendor=part.vendor)
-    elif isinstance(last, Reasoning) and isinstance(part, Reasoning) and not last.signature:
-        parts[-1] = Reasoning(last.text + part.text, part.signature, vendor=part.vendor, summary=True)
-    else:
-        parts.append(part)
+def _joined(parts: Iterable[Part]) -> list[Part]:
+    """Return the parts with neighbours of one kind as one, up to one with a signature."""
+    runs: list[list[Any]] = []
+    for part in parts:
+        last = runs[-1][-1] if runs else None
+        if isinstance(part, Text | Reasoning) and type(last) is type(part) and not last.signature:
+            runs[-1].append(part)
+        else:
+            runs.append([part])
+    return [run[0] if len(run) == 1 else _join(run) for run in runs]
+
+
+def _join(run: list[Text] | list[Reasoning]) -> Text | Reasoning:
+    last = run[-1]
+    text = "".join([part.text for part in run])
+    if isinstance(last, Text):
+        return Text(text, signature=last.signature, vendor=last.vendor)
+    return Reasoning(text, last.signature, vendor=last.vendor, summary=True)
 
 
 def read_part(wire: dict[str, Any]) -> ReadPart | None:

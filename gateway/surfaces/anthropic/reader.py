@@ -40,7 +40,7 @@ def mend(messages: Iterable[Any]) -> list[Any]:
     mender = _Mender()
     for message in messages:
         mender.add(message)
-    mended = _with_results_behind_calls(mender.messages)
+    mended = _with_results_behind_calls(mender.finish())
     if mended and isinstance(mended[0], schema.AssistantMessage):
         return [schema.UserMessage(OPENING), *mended]
     return mended
@@ -97,6 +97,13 @@ class _Mender:
         self._waiting: dict[str, deque[str]] = {}  # new ids of the calls without a result, by the caller's id
         self._latest: dict[str, str] = {}
         self._changed = False  # whether a message was left out or added, so that neighbours may have one role
+        self._joined: list[Any] = []  # messages of several of the caller's, with a list of blocks of their own
+
+    def finish(self) -> list[Any]:
+        for message in self._joined:
+            if isinstance(message, schema.UserMessage):
+                message.content.sort(key=lambda block: not isinstance(block, wire.ToolResultBlock))  # type: ignore[union-attr]
+        return self.messages
 
     def add(self, message: Any) -> None:
         if isinstance(message, schema.AssistantMessage):
@@ -127,10 +134,10 @@ class _Mender:
             return
         last = self.messages[-1] if self.messages else None
         if self._changed and type(last) is type(message) and last is not None:
-            joined = [*_as_blocks(last.content), *_as_blocks(content)]
-            if isinstance(message, schema.UserMessage):
-                joined.sort(key=lambda block: not isinstance(block, wire.ToolResultBlock))
-            self.messages[-1] = replace(last, content=joined)
+            if not self._joined or last is not self._joined[-1]:
+                last = self.messages[-1] = replace(last, content=[*_as_blocks(last.content)])
+                self._joined.append(last)
+            last.content.extend(_as_blocks(content))
         else:
             self.messages.append(message)
         self._changed = self._changed or (isinstance(message, schema.UserMessage) and GENERATED in _as_blocks(content))

@@ -4,6 +4,7 @@ Only a body that the schema refused gets here, so a body in the documented forma
 body is refused too, the error is the original one.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -201,7 +202,8 @@ def _name_tool(kind: str, named: Json) -> Json:
 def _messages(messages: list[Any]) -> Iterator[Any]:
     """Return the messages, with calls and results in the older format as tool calls and their results. Calls without
     an id get one, and a result without an id that of the first call of its function that has no result."""
-    open_calls: dict[str, str] = {}  # of the last turn with calls: name by id
+    functions: dict[str, str] = {}  # calls in the older format: id by function name
+    open_calls = _OpenCalls([])
     for place, message in enumerate(messages):
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             yield message
@@ -211,48 +213,72 @@ def _messages(messages: list[Any]) -> Iterator[Any]:
         ident = f"call_{place}"
         if role == "assistant":
             _correct_calls(message, ident)
-            _correct_legacy_call(message, ident)
-            open_calls = _names_of(message) or open_calls
+            functions |= {name: ident for name in _legacy_call(message, ident)}
+            if message.get("tool_calls"):
+                open_calls = _OpenCalls(message["tool_calls"])
         elif role == "function":
             name = message.get("name")
             if not isinstance(name, str) or not name:
                 name = "function"
-            called = next((known for known, called in open_calls.items() if called == name), "")
-            if not called:
+            if name not in functions:
                 call = {"id": ident, "type": "function", "function": {"name": name, "arguments": "{}"}}
                 yield {"role": "assistant", "content": None, "tool_calls": [call]}
-            open_calls.pop(called, None)
-            message = {"role": "tool", "tool_call_id": called or ident, "content": message.get("content") or ""}
+            message = {
+                "role": "tool",
+                "tool_call_id": functions.pop(name, ident),
+                "content": message.get("content") or "",
+            }
         elif role == "tool":
-            if not message.get("tool_call_id") and open_calls:
-                message["tool_call_id"] = _unanswered(open_calls, message.get("name"))
-            open_calls.pop(str(message.get("tool_call_id")), None)
+            open_calls.answer(message)
         yield message
 
 
-def _unanswered(open_calls: Json, name: Any) -> str:
-    """Return the id of the first call of a function, or of any if the result does not name its function."""
-    return next((ident for ident, called in open_calls.items() if called == name), next(iter(open_calls)))
+class _OpenCalls:
+    """The calls of a turn that have no result yet."""
+
+    def __init__(self, calls: Any) -> None:
+        self._answered: set[str] = set()
+        self._all: deque[str] = deque()
+        self._by_name: dict[str, deque[str]] = {}
+        for call in calls if isinstance(calls, list) else ():
+            if isinstance(call, dict):
+                ident = str(call.get("id"))
+                self._all.append(ident)
+                self._by_name.setdefault(_name_of(call), deque()).append(ident)
+
+    def answer(self, result: Json) -> None:
+        """Write an id into a result without one: that of the first open call of its function, or of any function."""
+        ident = result.get("tool_call_id")
+        if not ident:
+            name = result.get("name")
+            named = self._by_name.get(name) if isinstance(name, str) else None
+            ident = self._first(named) or self._first(self._all)
+        if ident:
+            result["tool_call_id"] = ident
+            self._answered.add(str(ident))
+
+    def _first(self, idents: deque[str] | None) -> str:
+        while idents:
+            ident = idents.popleft()
+            if ident not in self._answered:
+                return ident
+        return ""
 
 
-def _names_of(message: Json) -> Json:
-    """Return the name of each called function or tool by the id of the call."""
-    calls = message.get("tool_calls")
-    if not isinstance(calls, list):
-        return {}
-    return {str(call.get("id")): _name_of(call) for call in calls if isinstance(call, dict)}
-
-
-def _name_of(call: Json) -> Any:
+def _name_of(call: Json) -> str:
     called = call.get("function") or call.get("custom")
-    return called.get("name") if isinstance(called, dict) else None
+    return str(called.get("name")) if isinstance(called, dict) else ""
 
 
-def _correct_legacy_call(message: Json, ident: str) -> None:
-    """Turn a `function_call` into a tool call."""
+def _legacy_call(message: Json, ident: str) -> tuple[str, ...]:
+    """Turn a `function_call` into a tool call; return its name, if there was one."""
     call = message.pop("function_call", None)
-    if isinstance(call, dict) and not message.get("tool_calls"):
-        message["tool_calls"] = [{"id": ident, "type": "function", "function": _function(call)}]
+    if not isinstance(call, dict) or message.get("tool_calls"):
+        return ()
+    message["tool_calls"] = [{"id": ident, "type": "function", "function": _function(call)}]
+    if isinstance(call.get("name"), str):
+        return (call["name"],)
+    return ()
 
 
 def _correct_calls(message: Json, ident: str) -> None:

@@ -1,5 +1,6 @@
 """Decodes the contents, tools and settings of a generateContent body."""
 
+from collections import OrderedDict
 from typing import Any
 
 import orjson
@@ -238,15 +239,19 @@ class _Turns:
 
     def __init__(self) -> None:
         self._turns: list[tuple[Role, list[Part]]] = []
+        self._pieces: list[Text | Reasoning] = []  # of the last part
         self._calls = 0
-        self._open: dict[str, list[str]] = {}  # ids of the calls without a result, by function
+        # The ids of the calls without a result, by function, with the number of calls of each id.
+        self._open: dict[str, OrderedDict[str, int]] = {}
 
     def messages(self) -> tuple[Message, ...]:
+        self._end_part()
         return tuple(Message(role, tuple(parts)) for role, parts in self._turns if parts)
 
     def add_instruction(self, content: schema.WireContent) -> None:
         texts = [Text(part.text) for part in content.parts or () if part.text]
         if texts:
+            self._end_part()
             self._turns.append(("system", list(texts)))
         # Other formats have no media in instructions: they come first in the conversation.
         for place, part in enumerate(content.parts or ()):
@@ -281,39 +286,55 @@ class _Turns:
 
     def _append(self, role: Role, part: Part) -> None:
         if not self._turns or self._turns[-1][0] != role:
+            self._end_part()
             self._turns.append((role, []))
-        parts = self._turns[-1][1]
-        last = parts[-1] if parts else None
-        if role == "assistant" and isinstance(last, Text) and isinstance(part, Text) and _is_joined(last, part):
-            parts[-1] = Text(last.text + part.text, signature=part.signature, vendor=part.vendor)
-        elif isinstance(last, Reasoning) and isinstance(part, Reasoning) and not (last.signature or last.sealed):
-            joined = last.text + part.text
-            parts[-1] = Reasoning(joined, part.signature, part.sealed, part.vendor, part.ident, part.summary)
+        if not (self._pieces and _is_continued(self._pieces[-1], part, role)):
+            self._end_part()
+        if isinstance(part, Text | Reasoning):
+            self._pieces.append(part)
         else:
-            parts.append(part)
+            self._turns[-1][1].append(part)
+
+    def _end_part(self) -> None:
+        """Add the part that the pieces are; its signature is that of the last one."""
+        if self._pieces:
+            whole: Part = self._pieces[-1]
+            if len(self._pieces) > 1:
+                text = "".join([piece.text for piece in self._pieces])
+                last = self._pieces[-1]
+                if isinstance(last, Text):
+                    whole = Text(text, signature=last.signature, vendor=last.vendor)
+                else:
+                    whole = replace(last, text=text)
+            self._turns[-1][1].append(whole)
+            self._pieces = []
 
     def _ident_of(self, call: schema.FunctionCall) -> str:
         """Return the id of a call, a new one where it has none."""
         self._calls += 1
         ident = call.id or f"call_{self._calls}"
-        self._open.setdefault(call.name, []).append(ident)
+        waiting = self._open.setdefault(call.name, OrderedDict())
+        waiting[ident] = waiting.get(ident, 0) + 1
         return ident
 
     def _answered(self, result: schema.FunctionResponse) -> str:
         """Return the id of the call that a result belongs to; without an id it is the function's first open call."""
-        waiting = self._open.get(result.name, [])
-        if result.id and (result.id in waiting or not waiting):
-            if waiting:
-                waiting.remove(result.id)
-            return result.id
-        if waiting:
-            return waiting.pop(0)
-        return result.id or ""
+        waiting = self._open.get(result.name)
+        if not waiting:
+            return result.id or ""
+        ident = result.id if result.id and result.id in waiting else next(iter(waiting))
+        waiting[ident] -= 1
+        if not waiting[ident]:
+            del waiting[ident]
+        return ident
 
 
-def _is_joined(last: Text, part: Text) -> bool:
-    """Return whether two texts are pieces of one: neither has members of its own, and no signature ends the first."""
-    return not last.signature and last.beside is None and part.beside is None
+def _is_continued(last: Part, part: Part, role: Role) -> bool:
+    """Return whether two parts are pieces of one: texts of the model and thoughts, unless a signature ends the first,
+    or a text has members of its own."""
+    if isinstance(last, Text) and isinstance(part, Text):
+        return role == "assistant" and not last.signature and last.beside is None and part.beside is None
+    return isinstance(last, Reasoning) and isinstance(part, Reasoning) and not (last.signature or last.sealed)
 
 
 def read_tools(body: schema.GenerateBody) -> tuple[Tool, ...]:

@@ -4,6 +4,7 @@ import msgspec
 import orjson
 import pytest
 from fakes.anthropic_checks import check_body, sign
+from support.steps import count_steps
 
 from gateway.dialects.anthropic import OWN_FIELDS
 from gateway.dialects.anthropic_betas import BETAS
@@ -402,3 +403,29 @@ def test_an_agents_request_is_relayed_without_unknown_members_of_blocks():
     known["messages"][2]["content"][0].pop("is_error")
     assert native == {name: value for name, value in known.items() if name not in ("model", "stream")}
     assert request.options.session == "7c1e" and request.requirements.vision and request.requirements.reasoning
+
+
+def test_many_messages_of_one_role_are_joined_in_steps_by_their_number() -> None:
+    def steps(count: int) -> int:
+        said = [{"role": "user", "content": [{"type": "text", "text": "x"}]} for _ in range(count)]
+        body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": " "}, *said]}
+        decoded = schema.decode(orjson.dumps(body))
+        return count_steps(lambda: reader.read(decoded))
+
+    assert steps(400) < 6 * steps(100)  # by the square it would be sixteen
+
+
+def test_results_of_joined_messages_come_first() -> None:
+    call = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "c", "content": "x"}
+    said = [
+        {"role": "user", "content": "Hi"},
+        {"role": "user", "content": " "},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": "Hurry."},
+        {"role": "user", "content": [result]},
+    ]
+    native = reader.read(schema.decode(orjson.dumps({"model": "m", "max_tokens": 9, "messages": said}))).native
+    assert native is not None
+    last = native.body["messages"][-1]
+    assert [block.__struct_config__.tag for block in last.content] == ["tool_result", "text"]
