@@ -4,6 +4,7 @@ from typing import get_type_hints
 
 import pytest
 
+from gateway.billing.context import NO_HEADER_OPTIONS
 from gateway.engine.plan_cache import LARGE_BYTES, LIFETIME_S, PlanCache, key_of, range_of
 from gateway.neutral.chat import Options, Requirements
 from gateway.neutral.hosted_uses import HostedUse
@@ -42,7 +43,7 @@ def found(made, catalogue="c", size=10, later_s=0.0):
 
 def context(**changes):
     caller = Thing(rules=(), mode="credits", project_id="prj_1")
-    defaults = {"caller": caller, "session": "", "operation": "chat", "no_fallback": False}
+    defaults = {"caller": caller, "session": "", "operation": "chat", "options": NO_HEADER_OPTIONS}
     return Thing(**(defaults | changes))
 
 
