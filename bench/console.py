@@ -54,6 +54,8 @@ EXPLORED = (
     "groupBy=app&splitBy=apiKey",
     "groupBy=session&splitBy=user",
     "groupBy=tag&tag=team&splitBy=project",
+    "groupBy=model&measure=wait95",
+    "groupBy=model&team=No+team",
 )
 NAMES = ("logs", "sessions", "keys", "people", "teams", "projects", "providers", "models", "audit")
 PAGES = (

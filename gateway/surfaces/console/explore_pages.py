@@ -362,8 +362,9 @@ def _list_filters(
     shown = [(one.parameter, value, f"{GROUPS[one.group].label}: {value}") for one, value in choices.filters.items()]
     for one, value in choices.filters.items():
         if one.group == "user":
-            names = (GROUPS["user"].find_name(naming)((raw_id(ident),)) for ident in naming.keys)
-            text = next((named.name for named in names if named.id == value), value)
+            name = GROUPS["user"].find_name(naming)
+            people = (name((raw_id(ident),)) for ident in naming.keys)
+            text = next((person.name for person in people if person.id == value), value)
             shown = [(name, v, f"Person: {text}" if name == "userId" else label) for name, v, label in shown]
     key_id = choices.report.get("apiKeyId", "")
     if key_id:

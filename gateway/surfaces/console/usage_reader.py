@@ -36,7 +36,7 @@ from gateway.surfaces.console.usage_measures import Measure, time_of
 from gateway.surfaces.visitors.report_windows import ReportRange
 
 MAX_VALUES_SHOWN = 100  # values of a tag, or sessions, with the highest cost; the others are one name
-MAX_VALUES_PAIRED = 20  # the same for each key
+MAX_VALUES_PAIRED = 12  # the same for each key
 COST = ("cost_nusd",)
 PARTS = ("requests", "input_tokens", "output_tokens", "cost_nusd")
 TOTALS = (*PARTS, "errors", "cached_requests", "byok_nusd", "discount_nusd")
