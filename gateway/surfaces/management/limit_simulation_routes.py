@@ -45,6 +45,7 @@ class LimitSimulationAnswer(Answer):
     the refused ones, `people` are those with most of them. `complete` is false if the days have more usage than is
     read; `since` is later then."""
 
+    columns = ("since", "requests", "cost", "refused_requests", "refused_cost", "people_count", "complete")
     since: Time
     until: Time
     complete: bool
