@@ -45,6 +45,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "credits": ("derived_commands", "credits", "Prepaid credits of organizations."),
     "discounts": ("derived_commands", "discounts", "Discounts on the list price."),
     "managed-settings": ("derived_commands", "managed_settings", "Settings that Claude Code gets."),
+    "batches": ("derived_commands", "batches", "Batches of a project: their progress and cost."),
     "session-budgets": ("derived_commands", "session_budgets", "Budgets of sessions and runs of agents."),
     "limits": ("member_commands", "limits", "Spending limits of any subject."),
     "rates": ("derived_commands", "rates", "Rate limits."),

@@ -450,6 +450,7 @@ def _describe(usages: list[CommandUsage]) -> str:
 
 teams = make_group("teams", "Teams; their spending limits are set with `limits set`.")
 projects = make_group("projects", "Projects.")
+batches = make_group("batches", "List, show and cancel the batches of a project.")
 session_budgets = make_group("session-budgets", "Budgets of each session and run of agents.")
 managed_settings = make_group("managed-settings", "Settings that Claude Code gets from an organization and its teams.")
 rules = make_group("rules", "Access rules.")
