@@ -410,7 +410,7 @@ def test_many_messages_of_one_role_are_joined_in_steps_by_their_number() -> None
         said = [{"role": "user", "content": [{"type": "text", "text": "x"}]} for _ in range(count)]
         body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": " "}, *said]}
         decoded = schema.decode(orjson.dumps(body))
-        return count_steps(lambda: reader.read(decoded))
+        return count_steps(lambda: reader.read_messages(decoded))
 
     assert steps(400) < 6 * steps(100)  # by the square it would be sixteen
 
@@ -425,7 +425,7 @@ def test_results_of_joined_messages_come_first() -> None:
         {"role": "user", "content": "Hurry."},
         {"role": "user", "content": [result]},
     ]
-    native = reader.read(schema.decode(orjson.dumps({"model": "m", "max_tokens": 9, "messages": said}))).native
+    native = reader.read_messages(schema.decode(orjson.dumps({"model": "m", "max_tokens": 9, "messages": said}))).native
     assert native is not None
     last = native.body["messages"][-1]
     assert [block.__struct_config__.tag for block in last.content] == ["tool_result", "text"]
