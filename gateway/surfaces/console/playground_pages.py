@@ -1,4 +1,5 @@
 """`/console/playground`: the page, the requests it replays, and the short-lived keys that its calls use.
+`/console/setup`: the settings of clients.
 
 The page's script calls `/v1` as any client does. Its key can only call models, expires after an hour, and is in the
 memory of the page only.
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from gateway.metering.payload_table import SENT_CUT
+from gateway.surfaces.console.client_settings import AUTO, MODEL, group_clients
 from gateway.surfaces.console.model_rows import ModelRow, list_rows
 from gateway.surfaces.console.organization_choice import FIELD, caller_without_key, read_choices
 from gateway.surfaces.console.page_calls import PageCall, make_short_lived_key, page_operations
@@ -96,3 +98,41 @@ OPERATIONS: tuple[Operation, ...] = (
     *page_operations(PATH, show),
     Operation("POST", KEYS, as_json(make_key), body="form"),
 )
+
+
+# `/console/setup`: settings of agents, editors and MCP clients with this gateway's address, each with a test.
+
+SETUP_TITLE = "Set up a client"
+SETUP_PATH = "/console/setup"
+PLACEHOLDER = "llmgtwy_…"
+MAX_MODEL_LENGTH = 255
+
+
+def show_setup(call: PageCall) -> Outbound:
+    """Show the settings of each client with the chosen model."""
+    choices = read_choices(call.visitor, call.arguments.get(FIELD, ""))
+    project = choices.project
+    models: list[str] = []
+    if project is not None:
+        member = call.visitor.member(project.organization_id)
+        caller = caller_without_key(call.services.store.database, project, member)
+        models = name_models(list_rows(call.services, caller), "chat")
+    model = call.arguments.get("model", "")[:MAX_MODEL_LENGTH].strip()
+    if not MODEL.fullmatch(model):
+        model = AUTO
+    return call.page(
+        "setup/setup.html",
+        SETUP_TITLE,
+        path=SETUP_PATH,
+        field=FIELD,
+        projects=[(one.id, one.name) for one, _ in choices.groups],
+        project=project,
+        models=[AUTO, *models],
+        model=model,
+        groups=group_clients(call.inbound.base_url, PLACEHOLDER, model),
+        keys=KEYS,
+        root=urlsplit(call.inbound.base_url).path,
+    )
+
+
+SETUP_OPERATIONS: tuple[Operation, ...] = page_operations(SETUP_PATH, show_setup)
