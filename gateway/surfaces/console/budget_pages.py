@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 from msgspec.structs import replace
 
 from gateway.limits.limit_rules import read_subject
+from gateway.money import parse_usd, round_usd
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations, show_instead
-from gateway.surfaces.console.shown_figures import show_cost
 from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Budgets"
@@ -131,7 +131,7 @@ def describe_simulation(done: dict[str, Any]) -> str:
     since = done["since"][:10]
     if not done["requests"]:
         return f"No request since {since} would have counted under this limit."
-    counted = f"{_count(done['requests'], 'request')} for {show_cost(done['cost'])}"
+    counted = f"{_count(done['requests'], 'request')} for {round_usd(parse_usd(done['cost']))}"
     text = f"With this limit, none of {counted} since {since} would have been refused."
     if done["refusedRequests"]:
         people = _count(done["peopleCount"], "person", "people")

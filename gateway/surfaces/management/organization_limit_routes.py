@@ -155,7 +155,7 @@ class AskingBody(StrictBody):
 
 class LimitMemberAnswer(Answer):
     """The amounts of one budget: that of a limit, or of one member of a limit for each. `reserved` includes the amounts
-    that workers hold for a moment. `member` "" stands for the requests without a value."""
+    that workers hold for the next requests. `member` "" stands for the requests without a value."""
 
     member: str
     limit: Usd | None

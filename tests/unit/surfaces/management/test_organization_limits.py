@@ -281,7 +281,7 @@ def test_a_limit_is_simulated_on_its_page_before_it_is_saved_and_afterwards(tena
     assert "data-again" in tried and f'value="project={owner.project_id}"' in tried
     assert tenants.ok("GET", path_of(tenants), owner)["limits"] == []
     tenants.ok("PUT", f"{path_of(tenants)}/tight", owner, {"subjects": ["organization"], "amount": "5"})
-    assert "none of 3 requests for" in press_button(tenants, owner, page, "simulate").text
+    assert "none of 3 requests for $0." in press_button(tenants, owner, page, "simulate").text
     changed = unescape(press_button(tenants, owner, page, "try", **fields).text)
     assert (
         "3 requests of 2 people would have been refused" in changed and f'value="project={owner.project_id}"' in changed
