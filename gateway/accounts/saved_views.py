@@ -10,6 +10,7 @@ from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
 
 MAX_VIEWS = 50  # of a person in an organization
+MAX_LISTED = 200  # a person may see those of thousands of colleagues
 MAX_NAME_LENGTH = 80
 MAX_QUERY_LENGTH = 2_000
 COLUMNS = "id, organization_id, user_id, name, query, shared"
@@ -52,20 +53,25 @@ def remove(database: Database, view: SavedView) -> None:
 
 
 def list_views(database: Database, organization_ids: Collection[str], user_id: str) -> list[SavedView]:
-    """Return the views that a person sees in these organizations, by name: their own, and those that are shared."""
+    """Return the views that a person sees in these organizations, by name: their own, and the newest of those that are
+    shared, MAX_LISTED in total."""
     if not organization_ids:
         return []
     places = ", ".join("?" * len(organization_ids))
-    sql = f"SELECT {COLUMNS} FROM saved_view WHERE organization_id IN ({places}) AND (user_id = ? OR shared)"
-    rows = database.read(lambda: list(database.fetch(sql, [*organization_ids, user_id])))
+    sql = (
+        f"SELECT {COLUMNS} FROM saved_view WHERE organization_id IN ({places}) AND (user_id = ? OR shared) "
+        "ORDER BY CASE WHEN user_id = ? THEN 0 ELSE 1 END, created_at DESC, id LIMIT ?"
+    )
+    rows = database.query_rows(sql, (*organization_ids, user_id, user_id, MAX_LISTED))
     return sorted(map(_read, rows), key=lambda view: (view.name.lower(), view.id))
 
 
 def find(database: Database, view_id: str, organization_ids: Collection[str], user_id: str) -> SavedView:
     """Return a view that a person sees in these organizations. Raises NotFound."""
-    for view in list_views(database, organization_ids, user_id):
-        if view.id == view_id:
-            return view
+    row = database.query_row(f"SELECT {COLUMNS} FROM saved_view WHERE id = ?", (view_id,))
+    view = None if row is None else _read(row)
+    if view is not None and view.organization_id in organization_ids and (view.shared or view.user_id == user_id):
+        return view
     raise NotFound("There is no such view, or it is not shared with you.")
 
 

@@ -15,8 +15,9 @@ MAX_MESSAGES = 300
 MAX_PARTS = 200  # of a message
 MAX_TOOLS = 200
 MAX_TEXT = 40_000  # characters of a part
+MAX_INDENTED = 16_000_000  # length times depth of a value that is written with indentation
 MAX_IMAGE = 1_500_000  # characters of an image, and of all images of a page
-PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+PICTURES = ("data:image/png", "data:image/jpeg", "data:image/gif", "data:image/webp")
 SAID = ("messages", "input", "contents", "prompt", "system", "instructions", "systemInstruction", "tools")
 DONE = b"[DONE]"
 
@@ -92,9 +93,22 @@ def _load(body: bytes) -> Any:
 
 def _write(value: Any, option: int = orjson.OPT_INDENT_2) -> str:
     try:
-        return orjson.dumps(value, option=option).decode()
+        written = orjson.dumps(value)
+        if option and len(written) * _depth_of(value) <= MAX_INDENTED:
+            written = orjson.dumps(value, option=option)
+        return written.decode()
     except orjson.JSONEncodeError:
         return "(nested too deeply to be shown)"
+
+
+def _depth_of(value: Any) -> int:
+    """Return how many levels of objects and lists a value has. Indentation adds so many times its length."""
+    depth = 0
+    level = [value]
+    while level := [one for one in level if isinstance(one, dict | list)]:
+        depth += 1
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+    return depth
 
 
 def _write_short(value: Any) -> str:
@@ -167,25 +181,31 @@ def _join(parts: Iterable[ShownPart]) -> str:
     return "\n".join(part.text for part in parts)
 
 
-def _read_parts(content: Any) -> list[ShownPart]:
+def _read_parts(content: Any, *, of_result: bool = False) -> list[ShownPart]:
     if isinstance(content, str):
         return [ShownPart("text", content[:MAX_TEXT])] if content else []
     if isinstance(content, dict):
         content = [content]
     return [
-        ShownPart("text", item[:MAX_TEXT]) if isinstance(item, str) else _read_part(_dict(item))
+        ShownPart("text", item[:MAX_TEXT]) if isinstance(item, str) else _read_part(_dict(item), of_result=of_result)
         for item in _list(content)[:MAX_PARTS]
     ]
 
 
-def _read_part(item: Json) -> ShownPart:
-    part = _read_known(item) or ShownPart("json", _write(item)[:MAX_TEXT], _text(item.get("type")))
+def _read_part(item: Json, *, of_result: bool = False) -> ShownPart:
+    """Return a part. A result in a result is shown as JSON, however deeply callers nest them."""
+    known = None if of_result and _kind_of(item) in RESULTS else _read_known(item)
+    part = known or ShownPart("json", _write(item)[:MAX_TEXT], _text(item.get("type")))
     part.cached = "cache_control" in item or "cacheControl" in _write_short(item.get("providerOptions"))
     return part
 
 
+def _kind_of(item: Json) -> str:
+    return _text(item.get("type")).replace("-", "_")
+
+
 def _read_known(item: Json) -> ShownPart | None:
-    kind = _text(item.get("type")).replace("-", "_")
+    kind = _kind_of(item)
     for names, read in READERS:
         if kind in names:
             return read(item)
@@ -215,7 +235,7 @@ def _read_call(item: Json) -> ShownPart:
 def _read_result(item: Json) -> ShownPart:
     content = next((item[one] for one in ("content", "output", "result") if one in item), "")
     if isinstance(content, list):
-        content = _join(_read_parts(content))
+        content = _join(_read_parts(content, of_result=True))
     name = next((_text(item[one]) for one in ("toolName", "tool_use_id", "call_id", "toolCallId") if one in item), "")
     return ShownPart("result", _write_arguments(content), name, failed=item.get("is_error") is True)
 
@@ -252,7 +272,7 @@ def _read_media(item: Json) -> ShownPart:
     url = url or data
     title = next((_text(one[name]) for one in (fields, item) for name in ("filename", "title") if name in one), "")
     head, _, encoded = url.partition(";base64,")
-    is_picture = head.removeprefix("data:").lower() in PICTURES and len(url) <= MAX_IMAGE and _is_base64(encoded)
+    is_picture = head.lower() in PICTURES and len(url) <= MAX_IMAGE and _is_base64(encoded)
     if is_picture:
         return ShownPart("image", url=url, title=title)
     about = head if head.startswith("data:") else url
@@ -266,12 +286,13 @@ def _is_base64(text: str) -> bool:
 
 MEDIA = ("source", "image_url", "inlineData", "inline_data", "fileData", "input_audio", "file")
 ReadPart = Callable[[Json], ShownPart]
+RESULTS = ("tool_result", "function_call_output", "custom_tool_call_output")
 READERS: tuple[tuple[tuple[str, ...], ReadPart], ...] = (
     (("text", "input_text", "output_text"), _read_text),
     (("thinking", "reasoning", "redacted_thinking"), _read_reasoning),
     (("image_url", "input_image", "image", "document", "file", "input_file", "input_audio"), _read_media),
     (("tool_use", "tool_call", "server_tool_use", "function_call", "custom_tool_call", "mcp_call"), _read_call),
-    (("tool_result", "function_call_output", "custom_tool_call_output"), _read_result),
+    (RESULTS, _read_result),
 )
 # Members by which parts without a type are recognised.
 SHAPES: Mapping[str, ReadPart] = {

@@ -250,6 +250,24 @@ def test_deep_values_are_not_written() -> None:
     assert shown is not None and "nested too deeply" in shown.messages[0].parts[0].text
 
 
+def test_results_in_results_are_read_however_deep_they_are() -> None:
+    nested = b'[{"type":"tool_result","content":' * 450 + b'"sunny"' + b"}]" * 450
+    shown = read_conversation(b'{"messages":[{"role":"user","content":' + nested + b"}]}", nested)
+    assert shown is not None and shown.messages[0].parts[0].kind == "result"
+
+
+def test_indentation_does_not_make_a_payload_many_times_as_long() -> None:
+    deep = b"[" * 200 + b",".join([b"1"] * 100_000) + b"]" * 200
+    assert len(write_pretty(deep)) == len(deep)
+    assert write_pretty(b'{"a":[1]}').count("\n") == 4
+
+
+def test_a_picture_is_no_address_of_the_console() -> None:
+    part = {"type": "input_image", "image_url": f"image/png;base64,{PICTURE}"}
+    shown = read({"input": [{"role": "user", "content": [part]}]})
+    assert shown.messages[0].parts[0].kind == "file"
+
+
 def test_whatever_is_sent_is_read() -> None:
     """Any member of a conversation replaced by any value: never an error."""
     dice = random.Random(5)

@@ -97,3 +97,15 @@ def test_views_are_few_and_short(tenants: Tenants) -> None:
     rival = tenants["rival owner"]
     status, page = save(tenants, owner, "elsewhere", {}, organization=rival.organization_id)
     assert status == 403 and views_of(tenants, rival) == {}
+
+
+def test_a_page_lists_a_limited_number_of_shared_views(tenants: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, developer = tenants["acme owner"], tenants["acme developer"]
+    monkeypatch.setattr(saved_views, "MAX_LISTED", 2)
+    save(tenants, owner, "Mine", {"groupBy": "model"})
+    for number in range(3):
+        save(tenants, developer, f"View {number}", {"groupBy": "app"}, shared="on")
+    assert set(views_of(tenants, owner)) == {"Mine", "View 2"}
+    database = tenants.services.store.database
+    first = database.query_row("SELECT id FROM saved_view WHERE name = ?", ("View 0",))[0]
+    assert "<h1>View 0</h1>" in open_page(tenants, owner, f"{EXPLORE}/views/{first}")
