@@ -6,7 +6,6 @@ from gateway.batches.batch_table import IN_PROGRESS, VALIDATING
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageCall, page_operations
-from gateway.surfaces.management.batch_routes import MAX_PAGE_SIZE
 from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Jobs"
@@ -35,7 +34,7 @@ def show_list(call: PageCall) -> Outbound:
     project_id = asked if asked in dict(projects) else next((ident for ident, _ in projects), "")
     batches: list[dict[str, Any]] = []
     if project_id:
-        batches = call.run(BATCHES, {"limit": str(MAX_PAGE_SIZE)}, project_id=project_id)["batches"]
+        batches = call.run(BATCHES, project_id=project_id)
     rows = [{**batch, "cancelable": batch["status"] in CANCELABLE} for batch in batches]
     shown = arrange(rows, COLUMNS, call.arguments, searched=("id", "status", "endpoint"), sort="-createdAt")
     manages = call.visitor.manages("projects:write", choice.id)

@@ -5,19 +5,13 @@ from gateway.accounts.projects import ProjectInfo
 from gateway.batches.batch_table import CANCELED, CANCELING, BatchJob
 from gateway.errors import NotFound
 from gateway.surfaces.management.access_groups import in_project
-from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.visitors.validation_schemas import Body, QueryInteger, TextField
+from gateway.surfaces.management.managed_operation import ListPageQuery, ManagedCall, managed
 from gateway.surfaces.web.answer_structs import Answer, Time, Usd
 from gateway.surfaces.web.http import Operation
 
 TAG = "Batches of a project"
-MAX_PAGE_SIZE = 100
+MAX_LISTED = 500  # of a list without pages
 NO_BATCH = "There is no batch with this id in this project."
-
-
-class ProjectBatchQuery(Body):
-    cursor = TextField(1, 80, about="`next` of the previous page.")
-    limit = QueryInteger(1, MAX_PAGE_SIZE, load_default=50)
 
 
 class BatchProblemAnswer(Answer):
@@ -48,17 +42,12 @@ class ProjectBatchAnswer(Answer):
     problems: list[BatchProblemAnswer]
 
 
-class ProjectBatchPage(Answer):
-    batches: list[ProjectBatchAnswer]
-    next: str | None
-
-
-def list_batches(call: ManagedCall[ProjectInfo]) -> ProjectBatchPage:
+def list_batches(call: ManagedCall[ProjectInfo]) -> list[ProjectBatchAnswer]:
     """List the batches of a project, newest first, with their progress and cost."""
-    limit = call.fields["limit"]
-    jobs = call.services.engine.batches.of_project(call.subject.id, call.fields.get("cursor", ""), limit + 1)
-    following = jobs[limit - 1].id if len(jobs) > limit else None
-    return ProjectBatchPage(batches=[show(job) for job in jobs[:limit]], next=following)
+    batches = call.services.engine.batches
+    project_id = call.subject.id
+    rows = call.page.read(lambda asked: batches.of_project(project_id, asked.after, asked.limit or MAX_LISTED))
+    return [show(job) for job in rows]
 
 
 def show_batch(call: ManagedCall[ProjectInfo]) -> ProjectBatchAnswer:
@@ -114,7 +103,7 @@ def _find(call: ManagedCall[ProjectInfo]) -> BatchJob:
 BATCHES = "/projects/<project_id>/batches"
 OPERATIONS: tuple[Operation, ...] = (
     managed("GET", BATCHES, list_batches, "List the batches of a project", tag=TAG,
-            who=in_project("projects:read"), scope="projects:read", query=ProjectBatchQuery,
+            who=in_project("projects:read"), scope="projects:read", query=ListPageQuery, inside="batches",
             commands=("batches list <project_id>",)),
     managed("GET", f"{BATCHES}/<batch_id>", show_batch, "Show a batch of a project", tag=TAG,
             who=in_project("projects:read"), scope="projects:read", inside="batch",
