@@ -26,7 +26,8 @@ MOST_TEXT = 1_000_000  # characters of new text that a checker reads of one requ
 MOST_FILES = 20_000_000  # characters of files in base64, of the same
 MOST_CALLS = 200
 PARALLEL = 8  # calls for one request
-CALLS, CALLS_EACH, MOST_WAITING = 64, 24, 500  # of a worker, of an organization, and those that wait
+CALLS, CALLS_EACH = 64, 24  # of a worker, and of an organization
+MOST_WAITING, MOST_WAITING_EACH = 500, 150  # the same for those that wait
 MOST_ANSWER = 1 << 20  # bytes
 LARGE = 1 << 16
 KEPT = 20_000  # contents whose findings a worker remembers, by digest
@@ -42,6 +43,8 @@ CHECKED, KNOWN_BEFORE, FAILED = "checked", "remembered", "failed"
 
 # Asks a classifier model about pieces; returns what it found in each.
 Classify = Callable[[RequestContext, Checker, Sequence[CheckedPiece], float], list[list[FoundValue]]]
+# A content that is known: equal settings may name different checkers in two organizations, such as a custom model.
+KnownPlace = tuple[str, Checker, bytes]  # the id of the organization, and the digest of the content
 Wanted = Mapping[Checker, Mapping[tuple[Role, str], Content]]
 
 
@@ -61,8 +64,8 @@ class CheckResults(NamedTuple):
 
 
 class ContentChecks:
-    """Asks the checkers of rules. Findings of a content are remembered, so that the earlier turns of a session are not
-    checked again. `classify` asks classifier models; it is set when the engine is complete."""
+    """Asks the checkers of rules. Findings of a content are remembered for its organization, so that the earlier turns
+    of a session are not checked again. `classify` asks classifier models; it is set when the engine is complete."""
 
     def __init__(self, transport: Transport, vault: Vault, clock: Clock, counters: Counters, states: StateLog) -> None:
         self._states = states
@@ -71,8 +74,8 @@ class ContentChecks:
         self._vault = vault
         self._clock = clock
         self._counters = counters
-        self._known: OrderedDict[tuple[Checker, bytes], tuple[float, tuple[FoundValue, ...]]] = OrderedDict()
-        self._slots = FairSlots(CALLS, CALLS_EACH, MOST_WAITING)
+        self._known: OrderedDict[KnownPlace, tuple[float, tuple[FoundValue, ...]]] = OrderedDict()
+        self._slots = FairSlots(CALLS, CALLS_EACH, MOST_WAITING, MOST_WAITING_EACH)
         self.classify: Classify | None = None
 
     def check(self, asker: Asker, wanted: Wanted, remembered: bool = True) -> CheckResults:
@@ -141,7 +144,7 @@ class ContentChecks:
         self, asker: Asker, checker: Checker, contents: list[Content], remembered: bool
     ) -> dict[tuple[Checker, Role, str], tuple[FoundValue, ...]]:
         large = sum(len(content.text) for content in contents) > LARGE
-        found = self._known_of(checker, contents, large) if remembered else {}
+        found = self._known_of(asker.organization_id, checker, contents, large) if remembered else {}
         unknown = [content for content in contents if (checker, content.role, content.text) not in found]
         if not unknown:
             return found
@@ -158,16 +161,16 @@ class ContentChecks:
         for number, content in enumerate(unknown):
             judged = found[checker, content.role, content.text] = tuple(values[number])
             if remembered and number not in unclear and len(judged) <= KEPT_FINDINGS:
-                self._remember((checker, content.digest), judged)
+                self._remember((asker.organization_id, checker, content.digest), judged)
         self._counters.add("guardrail_checks_total", (checker.form, CHECKED), len(unknown))
         return found
 
     def _known_of(
-        self, checker: Checker, contents: list[Content], large: bool
+        self, organization_id: str, checker: Checker, contents: list[Content], large: bool
     ) -> dict[tuple[Checker, Role, str], tuple[FoundValue, ...]]:
         found = {}
         for content, digest in zip(contents, compute_if(large, _digests_of, contents), strict=True):
-            known = self._recall((checker, digest))
+            known = self._recall((organization_id, checker, digest))
             if known is not None:
                 found[checker, content.role, content.text] = known
         if found:
@@ -232,7 +235,7 @@ class ContentChecks:
             raise UpstreamFailed(f"The checker answered {answer.status}.", upstream_status=answer.status)
         return compute_if(len(answer.body) > LARGE, call.verdicts, answer.body)
 
-    def _recall(self, key: tuple[Checker, bytes]) -> tuple[FoundValue, ...] | None:
+    def _recall(self, key: KnownPlace) -> tuple[FoundValue, ...] | None:
         until, found = self._known.get(key, (0.0, ()))
         if until < self._clock.monotonic():
             self._known.pop(key, None)
@@ -240,7 +243,7 @@ class ContentChecks:
         self._known.move_to_end(key)
         return found
 
-    def _remember(self, key: tuple[Checker, bytes], found: tuple[FoundValue, ...]) -> None:
+    def _remember(self, key: KnownPlace, found: tuple[FoundValue, ...]) -> None:
         self._known[key] = (self._clock.monotonic() + KEPT_S, found)
         while len(self._known) > KEPT:
             self._known.popitem(last=False)
