@@ -335,8 +335,8 @@ def _is_about(waiting: dict[str, Any], organization_id: str, addresses: Collecti
 
 
 class ErasureJob:
-    """Deletes metadata of requests of erased members, and lets their payloads, files, batches and background responses
-    expire, which purges then delete. Batches in progress are cancelled before."""
+    """Deletes metadata of requests of erased members, and lets their payloads, files, batches, videos and background
+    responses expire, which purges then delete. Batches in progress are cancelled before."""
 
     def __init__(self, database: Database, documents: Documents) -> None:
         self._database = database
@@ -369,18 +369,19 @@ def _walk_requests(database: Database, member_id: str) -> Iterator[None]:
 
 
 def _end_jobs(database: Database, member_id: str) -> bool:
-    """Let files, batches and background responses of a member's keys expire. False as long as a batch has not ended:
-    its results are still to be written."""
+    """Let files, batches, videos and background responses of a member's keys expire. False as long as a batch or video
+    has not ended: its results are still to be written."""
     now = database.moment_sql()
     ended = True
     for (key_id,) in database.query_rows("SELECT id FROM api_key WHERE member_id = ?", (member_id,)):
         database.change_rows(CANCEL_BATCHES.format(now=now), (key_id,))
-        batches = database.query_rows("SELECT id, completed_at FROM batch_job WHERE api_key = ?", (key_id,))
-        for ident, completed_at in batches:
-            if completed_at is None:
-                ended = False
-                continue
-            database.change_rows("UPDATE batch_job SET completed_at = ? WHERE id = ?", (ENDED_LONG_AGO, ident))
+        for table in ("batch_job", "video_job"):
+            jobs = database.query_rows(f"SELECT id, completed_at FROM {table} WHERE api_key = ?", (key_id,))
+            for ident, completed_at in jobs:
+                if completed_at is None:
+                    ended = False
+                    continue
+                database.change_rows(f"UPDATE {table} SET completed_at = ? WHERE id = ?", (ENDED_LONG_AGO, ident))
         # Their inputs, which are `kept`, are deleted with the batches.
         sql = f"UPDATE stored_file SET expires_at = {now} WHERE api_key = ? AND state <> 'kept'"
         database.change_rows(sql, (key_id,))

@@ -192,7 +192,7 @@ class ResponseJobs:
             if self._change(job, due_at=self._clock.now_us() + CLAIM_US) is None or job.id in self.running:
                 continue
             claimed = self.rows.find(job.id)  # with its request, which may be large
-            if claimed is None:
+            if claimed is None or claimed.has_ended:  # it was cancelled or deleted meanwhile
                 continue
             if claimed.state == QUEUED:
                 spawn(self._make, claimed)

@@ -138,6 +138,25 @@ def test_responses_stored_before_zero_data_retention_are_hidden_but_can_be_delet
         object.__setattr__(provider.data_policy, "retention", before)
 
 
+def test_a_background_response_made_before_zero_data_retention_is_hidden_but_can_be_deleted(
+    gateway: LocalGateway, client: OpenAI
+) -> None:
+    provider = gateway.services.routing.catalogue.current().provider("openai")
+    before = provider.data_policy.retention
+    with client.responses.create(model=MODEL, input=SAID, background=True, stream=True) as events:
+        ident = next(event.response.id for event in events if event.type == "response.completed")
+    keep_nothing(gateway)
+    try:
+        for read in (client.responses.retrieve, client.responses.cancel):
+            with pytest.raises(BadRequestError, match="zero data retention"):
+                read(ident)
+        with pytest.raises(BadRequestError, match="zero data retention"):
+            client.responses.retrieve(ident, stream=True)
+        client.responses.delete(ident)
+    finally:
+        object.__setattr__(provider.data_policy, "retention", before)
+
+
 def test_kept_answers_of_idempotency_keys_and_of_the_cache_are_encrypted(
     gateway: LocalGateway, http: httpx.Client, upstream: FakeOpenAI
 ) -> None:

@@ -91,9 +91,8 @@ def object_of(services: Services, job: ResponseJob) -> dict[str, Any]:
     return response
 
 
-def cancel(services: Services, inbound: Inbound, job: ResponseJob) -> Outbound:
-    """Cancel a background response: its provider's call ends, and what it used is billed. One that has ended is
-    returned unchanged."""
+def end(services: Services, inbound: Inbound, job: ResponseJob) -> ResponseJob:
+    """Cancel a background response, if it has not ended, and return it."""
     jobs = services.engine.response_jobs
     while not job.has_ended:
         response = object_of(services, job) | {"status": CANCELED}
@@ -101,6 +100,13 @@ def cancel(services: Services, inbound: Inbound, job: ResponseJob) -> Outbound:
         if changed is None:
             break
         job = changed
+    return job
+
+
+def cancel(services: Services, inbound: Inbound, job: ResponseJob) -> Outbound:
+    """Cancel a background response: its provider's call ends, and what it used is billed. One that has ended is
+    returned unchanged."""
+    job = end(services, inbound, job)
     if job.state != CANCELED:
         check(services, inbound, job)
     return http_responses_module.json_reply(orjson.dumps(object_of(services, job)), inbound.shown_id)

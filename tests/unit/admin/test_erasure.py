@@ -22,6 +22,7 @@ from gateway.metering.log.log_entries import LogEntry, write_rows
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 from gateway.store.documents import Documents
+from gateway.videos.job_table import VideoJob, VideoJobs
 
 EMAIL = "nn@acme.example"
 NAME = "Nora Norden"
@@ -158,6 +159,24 @@ def test_batches_and_background_responses_of_a_person_end_and_are_purged(databas
     job.finish()
     assert database.query_row("SELECT completed_at FROM batch_job WHERE state = 'cancelled'")[0] == 1
     assert Documents(database).entries(KIND) == []
+
+
+def test_videos_of_a_person_are_purged_once_they_have_ended(database: Database, clock) -> None:
+    site = Site(database, Control.observer(database, clock), "acme")
+    person = site.add(EMAIL)
+    videos = VideoJobs(database)
+    values = dict.fromkeys(VideoJob._fields, "") | dict.fromkeys(("progress", "seconds", "failures", "created_at"), 1)
+    owner = {"organization": site.id, "project": site.project_id, "api_key": site.make_key(person)}
+    job = VideoJob(**values | owner | {"id": "video_a", "due_at": 5, "deadline_at": 9, "completed_at": None})
+    job = job._replace(state="in_progress", expires_at=None)
+    for ended in (job, job._replace(id="video_b", state="completed", completed_at=database.now_us(), due_at=None)):
+        for statement, row in videos.insert_rows(ended):
+            database.write(partial(database.execute, statement.sql, row))
+    erase_member(database, site.control, person, **BY)
+    ErasureJob(database, Documents(database)).finish()
+    videos.purge(database.now_us(), 30)
+    assert database.query_rows("SELECT id FROM video_job") == [("video_a",)]
+    assert len(Documents(database).entries(KIND)) == 1
 
 
 def test_the_job_works_in_short_steps_and_goes_on_where_it_was_stopped(database: Database, clock) -> None:
