@@ -2,7 +2,7 @@
 
 import json
 import tomllib
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,8 @@ from gateway.errors import GatewayError
 from gateway.neutral.request import unmarked
 from gateway.routes.compiled import CompiledRoute, compile_route
 from gateway.routes.route_document import load_document, read_document
+from gateway.runtime.call_merging import SharedCalls
+from gateway.runtime.threads import compute_if
 from gateway.store.database import Database
 
 DYNAMIC = "dynamic/"
@@ -28,6 +30,7 @@ ROUTES = (
 )
 TEAMS = "SELECT team_id FROM team_member WHERE member_id = ?"
 MAX_MEMBERS = 20_000  # with remembered teams, in a worker
+LARGE = 1 << 15  # characters of the documents of an organization that are compiled in a thread
 
 
 def read_smart(text: str) -> CompiledRoute:
@@ -70,6 +73,7 @@ class RouteBook:
         self._version = -1
         self._organizations: frozenset[str] = frozenset()
         self._read_ones: dict[str, OrganizationRoutes] = {}
+        self._reads: SharedCalls[tuple[int, str], OrganizationRoutes] = SharedCalls()
         self._teams: dict[str, frozenset[str]] = {}
         self._stale = True
         self.names: Container[str] = _Anything()
@@ -111,7 +115,8 @@ class RouteBook:
         routes = None if self._stale else self._read_ones.get(organization_id)
         if routes is None:
             version = self._version
-            routes = self._database.read(partial(_read_routes, self._database, organization_id))
+            seen = self._control.version  # a request after a change does not get an earlier read
+            routes = self._reads.run((seen, organization_id), partial(_read_routes, self._database, organization_id))
             if version == self._version and not self._stale:
                 self._read_ones[organization_id] = routes
         return routes
@@ -150,8 +155,13 @@ def called_by(name: str, aliases: list[str]) -> tuple[str, ...]:
 
 
 def _read_routes(database: Database, organization_id: str) -> OrganizationRoutes:
+    rows = database.read(lambda: list(database.fetch(ROUTES, (organization_id,))))
+    return compute_if(sum(len(row[4]) for row in rows) > LARGE, _compile_routes, rows)
+
+
+def _compile_routes(rows: Sequence[Sequence[Any]]) -> OrganizationRoutes:
     routes: dict[str, tuple[CompiledRoute, ...]] = {}
-    for name, aliases, project_id, version, text in database.fetch(ROUTES, (organization_id,)):
+    for name, aliases, project_id, version, text in rows:
         route = compile_route(name, version, load_document(text), project_id)
         for called in called_by(name, json.loads(aliases)):
             routes[called] = (*routes.get(called, ()), route)

@@ -1,17 +1,24 @@
 """Published routes act on every node within a second, and cost nothing where there are none."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import gevent
 import pytest
+from gevent.event import Event
+from gevent.monkey import get_original
 
 from gateway.accounts import organizations, projects, route_changes
 from gateway.clock import Clock
 from gateway.control.version import Control
+from gateway.routes import route_book
+from gateway.routes.compiled import CompiledRoute
 from gateway.routes.route_book import RouteBook
 from gateway.routes.route_document import read_document
 from gateway.store.database import Database
 
 ACTOR = {"actor": "test"}
+thread_id: Callable[[], int] = get_original("_thread", "get_ident")
 
 
 class Node:
@@ -115,3 +122,31 @@ def test_old_versions_are_removed_but_for_the_published_one(
     one.put(organization, "e")
     route_changes.publish_route(one.database, one.control, organization, "house", 3, **ACTOR)
     assert one.models_of(organization) == ("c",)
+
+
+def test_requests_after_a_change_compile_large_routes_once_in_a_thread(
+    nodes: tuple[Node, Node], organization: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = nodes
+    document = read_document({"rules": [{"when": {"keys": ["k" * 200] * 100}, "use": "b"}] * 3, "otherwise": "a"})
+    route_changes.put_route(one.database, one.control, organization, "house", document, (), "", **ACTOR)
+    one.publish(organization)
+    threads = []
+    compiling = route_book.compile_route
+    ready = Event()
+
+    def compile_slowly(*args: Any) -> CompiledRoute:
+        threads.append(thread_id())
+        return compiling(*args)
+
+    def find() -> tuple[str, ...]:
+        ready.wait()
+        return two.models_of(organization)
+
+    monkeypatch.setattr(route_book, "compile_route", compile_slowly)
+    asking = [gevent.spawn(find) for _ in range(20)]
+    gevent.sleep(0)
+    ready.set()
+    gevent.joinall(asking)
+    assert [one.value for one in asking] == [("a",)] * 20
+    assert len(threads) == 1 and threads[0] != thread_id()
