@@ -16,7 +16,10 @@ from gateway.configuration.setting_checks import suggest_similar, unknown_variab
 from gateway.configuration.value_parsing import convert
 
 DEFAULTS = "default.toml"
-NO_ENVIRONMENTS = (DEFAULTS, "detectors.toml", "gateway.example.toml", "genai_names.toml", "invoices.toml")
+NO_ENVIRONMENTS = (
+    *(DEFAULTS, "checkers.toml", "detectors.toml"),
+    *("gateway.example.toml", "genai_names.toml", "invoices.toml"),
+)
 ENVIRONMENT_NAME = "GATEWAY_ENV"
 CONFIG_NAME = "GATEWAY_CONFIG"
 DEFAULT_ENVIRONMENT = "development"

@@ -41,6 +41,7 @@ OF_THE_MODEL = {
     "routing",
     "voice",
     "voice.id",
+    "file_id",
     "dimensions",
     "size",
     "quality",

@@ -8,8 +8,14 @@ from gateway.surfaces.management.table import OPERATIONS
 
 # Paths in the API references of vendors that the gateway does not serve.
 OPENAI = (
-    *("files", "files/file_1/content", "uploads/upload_1/parts", "batches", "vector_stores/vs_1/search"),
-    *("assistants", "threads/thread_1/runs", "conversations/conv_1/items", "fine_tuning/jobs", "images/variations"),
+    *(
+        "vector_stores/vs_1/search",
+        "assistants",
+        "threads/thread_1/runs",
+        "conversations/conv_1/items",
+        "fine_tuning/jobs",
+        "images/variations",
+    ),
     *("realtime/calls/call_1/accept", "realtime/sessions", "realtime/transcription_sessions"),
     "realtime/translations/client_secrets",
 )
@@ -17,7 +23,6 @@ METHODS = (":predict", ":predictLongRunning", ":batchGenerateContent", ":asyncBa
 OTHERS = (
     *("/v1beta/files/abc", "/upload/v1beta/files", "/v1beta/batches", "/v1beta/cachedContents/abc"),  # Gemini
     *(f"/v1beta/models/imagen-4{method}" for method in METHODS),
-    "/v1/messages/batches/msgbatch_1/results",  # Anthropic
 )
 
 
