@@ -124,10 +124,14 @@ class Files:
         return kept
 
     def keep_pieces(self, caller: Caller, pieces: Iterable[bytes], until_us: int) -> FileRow:
-        """Store bytes that only `find_kept` returns."""
+        """Store bytes that only `find_kept` returns. InvalidRequest (file_storage_full), Unavailable."""
         content, size = self._contents.write(pieces)
         kept = self._new_row(caller, NewFile("", "", BATCH), size, content)._replace(state=KEPT, expires_at=until_us)
-        self._insert(kept, None)
+        try:
+            self._rows.insert(kept, partial(self._check_room, size))
+        except BaseException:
+            self._contents.delete([content])
+            raise
         return kept
 
     def find_kept(self, ident: str) -> FileRow | None:

@@ -280,6 +280,18 @@ def test_what_was_held_for_a_batch_of_a_dead_worker_is_released(
     settled(gateway)
 
 
+def test_messages_of_a_batch_need_room_among_the_files(
+    messages: anthropic.Anthropic, gateway: Tenant, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(gateway.services.engine.files, "_total_bytes", 10)
+    with pytest.raises(anthropic.BadRequestError, match="limit"):
+        messages.messages.batches.create(requests=[message("a")])
+    database = gateway.services.store.database
+    kept = "SELECT COUNT(*) FROM stored_file WHERE organization = ?"
+    assert database.query_row(kept, (gateway.organization_id,))[0] == 0
+    settled(gateway)
+
+
 def test_messages_of_a_batch_may_name_more_files_than_one_request(
     messages: anthropic.Anthropic, client: OpenAI, gateway: Tenant, monkeypatch: pytest.MonkeyPatch
 ):
