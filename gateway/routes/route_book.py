@@ -11,7 +11,7 @@ from msgspec import Struct
 from gateway.configuration.settings import CONFIG
 from gateway.control.version import Control
 from gateway.errors import GatewayError
-from gateway.neutral.request import unmarked
+from gateway.neutral.request import MARKS, unmarked
 from gateway.routes.compiled import CompiledRoute, compile_route
 from gateway.routes.route_document import load_document, read_document
 from gateway.runtime.call_merging import SharedCalls
@@ -143,7 +143,8 @@ class RouteBook:
         self._version = version
         self._read_ones = {}
         self._organizations = organizations
-        self.names = frozenset(names)
+        # Agents add the mark of a long context to any name.
+        self.names = frozenset(f"{name}{mark}" for name in names for mark in ("", *MARKS))
         self._stale = False
         return organizations
 

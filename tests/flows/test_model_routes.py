@@ -240,6 +240,16 @@ def test_alias_of_a_model_replaces_it_for_its_organization_alone(
     assert sent_models(upstream) == ["gpt-4o-mini", "gpt-4o"]
 
 
+def test_route_serves_names_with_the_mark_of_a_long_context(
+    client: OpenAI, upstream: FakeOpenAI, routes: Routes
+) -> None:
+    routes.publish("house", {"otherwise": SMALL}, "house-default", "gpt-4o")
+    upstream.script(*[Answer("ok")] * 3)
+    for name in ("dynamic/house[1m]", "house-default[1M]", "gpt-4o[1m]"):
+        ask(client, name)
+    assert sent_models(upstream) == ["gpt-4o-mini"] * 3
+
+
 def test_route_of_a_project_is_unknown_in_others(client: OpenAI, gateway: LocalGateway, routes: Routes) -> None:
     store = gateway.services.store
     other = projects.create_project(store.database, store.control, gateway.organization_id, "Other", actor="operator")
