@@ -22,6 +22,7 @@ from gateway.catalogue.prices import dearest_input, highest_rates, multiplier, r
 from gateway.clock import HOUR_US
 from gateway.limits.cost_bound import CostBound
 from gateway.money import MILLION
+from gateway.neutral.cache_marks import AUTOMATIC
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.operations import MESSAGE_TOKENS
 from gateway.neutral.request import Request, Requirements
@@ -152,17 +153,22 @@ class LikelyPrompts:
             likely, cached = self._tokens(
                 context, requirements, model, MARGIN * max(density.tokens_per_byte for density in known)
             )
-            hourly = any(density.hourly for density in known) or self._has_paused(context, model)
+            hourly = any(density.hourly for density in known) or self._may_last(context, requirements, model)
         else:
             likely, cached = self._tokens(context, requirements, model, 1 / UNKNOWN_BYTES_PER_TOKEN)
             hourly = True
         likely = min(max(likely, int(LEAST_PER_BYTE * requirements.prompt_bytes)), text)
         return _Counts(text, likely, min(cached, likely), media, hourly)
 
-    def _has_paused(self, context: RequestContext, model: str) -> bool:
-        """Return whether the session was silent for so long that its prompt may be written for an hour from now on."""
-        turn = self._turns.get((context.caller.project_id, context.session, model)) if context.session else None
-        return turn is not None and context.started - turn.at > CACHED_S
+    def _may_last(self, context: RequestContext, requirements: Requirements, model: str) -> bool:
+        """Return whether the prompt may be written for an hour by added marks: at the beginning of a conversation, and
+        when its session was silent for so long that the provider has forgotten it."""
+        if not context.session:
+            return False
+        turn = self._turns.get((context.caller.project_id, context.session, model))
+        if turn is None or turn.size > requirements.prompt_bytes:
+            return context.caller.cache_markers == AUTOMATIC
+        return context.started - turn.at > CACHED_S
 
     def _tokens(
         self, context: RequestContext, requirements: Requirements, model: str, density: float

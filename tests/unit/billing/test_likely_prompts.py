@@ -49,8 +49,10 @@ def chat(size: int = BYTES, max_tokens: int | None = 32_000, **more: object) -> 
     )
 
 
-def context(session: str = "", started: float = 0.0, organization: str = "org", request: str = "r") -> SimpleNamespace:
-    caller = SimpleNamespace(project_id=f"project of {organization}", organization_id=organization)
+def context(
+    session: str = "", started: float = 0.0, organization: str = "org", request: str = "r", marks: str = "client"
+) -> SimpleNamespace:
+    caller = SimpleNamespace(project_id=f"project of {organization}", organization_id=organization, cache_markers=marks)
     return SimpleNamespace(caller=caller, session=session, started=started, at_us=AT_US, request_id=request)
 
 
@@ -97,6 +99,18 @@ def test_what_the_provider_has_in_its_cache_costs_a_tenth_within_its_lifetime() 
     assert likely_cost(prompts, chat(BYTES + 4000), "s", 1000.0) > 2 * likely
     assert likely_cost(prompts, chat(BYTES + 4000), "another", 10.0) > 2 * likely
     assert likely_cost(prompts, chat(BYTES // 2), "s", 10.0) > likely  # another conversation
+
+
+@pytest.mark.parametrize("size", [BYTES, BYTES + 4000])
+def test_prompt_of_a_new_conversation_is_reserved_for_added_marks_of_an_hour(size: int) -> None:
+    prompts = LikelyPrompts()
+    for _ in range(5):
+        prompts.learn(context("s"), chat(BYTES + 2000), settled(Usage(cache_write=TOKENS)))
+    # A new session, and a shorter prompt in a known one, such as that of a sub-agent.
+    new = context("s" if size == BYTES else "new", marks="automatic")
+    bound = prompts.apply(new, chat(size), exact(chat(size)), (SONNET,))
+    assert bound.fixed_nusd - bound.unlikely_nusd > cost_of(Usage(cache_write_1h=TOKENS), SONNET, AT_US).total
+    assert likely_cost(prompts, chat(size), "new") < bound.fixed_nusd - bound.unlikely_nusd
 
 
 def session_in_cache() -> LikelyPrompts:
