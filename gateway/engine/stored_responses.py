@@ -352,6 +352,10 @@ class StoredResponses:
         self._turns.end(ident)
         self._documents.delete(KIND, ident)
 
+    def forget(self, ident: str) -> None:
+        """Delete a response that its worker stored after a caller had deleted it. Unavailable."""
+        self._turns.end(ident)
+
     def purge(self, should_continue: ShouldContinue = always) -> int:
         """Remove expired turns; returns how many."""
         return self._turns.sweep(should_continue)

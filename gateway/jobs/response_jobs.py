@@ -81,12 +81,13 @@ class ResponseJob(NamedTuple):
 
 class ResponseMaker(NamedTuple):
     """The surface of responses: `open` begins the stream of a request (an exception of the gateway where it was
-    refused), `fail` returns the object and the last frame of a response that failed, with its sequence number, and
-    `read` the object in a frame."""
+    refused), `fail` returns the object and the last frame of a response that failed, with its sequence number, `read`
+    the object in a frame, and `forget` deletes what was stored of a response."""
 
     open: Callable[[ResponseJob, bytes], Iterator[bytes]]
     fail: Callable[[bytes, GatewayError | None, int], tuple[bytes, bytes]]
     read: Callable[[bytes], bytes]
+    forget: Callable[[str], None]
 
 
 class ResponseJobs:
@@ -346,7 +347,9 @@ class _Making:
                 if last.startswith(TERMINAL):
                     state = last.partition(b"\n")[0].removeprefix(b"event: response.").decode()
                     frames = b"".join(self._waiting)
-                    jobs._end(self._job, state, maker.read(last), self._number, frames, len(self._waiting))
+                    ended = jobs._end(self._job, state, maker.read(last), self._number, frames, len(self._waiting))
+                    if ended is None and jobs.rows.find(self._job.id) is None:
+                        maker.forget(self._job.id)  # it was deleted while its end was stored
                 elif self._flush(now=True):
                     jobs._fail(self._job, None, self._number)
                 return

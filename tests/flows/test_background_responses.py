@@ -92,6 +92,29 @@ def test_what_refuses_a_response_is_answered_at_once(client: OpenAI, gateway: Te
     assert rows(gateway) == []
 
 
+def test_a_response_that_is_deleted_while_its_end_is_stored_stays_deleted(
+    client: OpenAI, gateway: Tenant, monkeypatch: pytest.MonkeyPatch
+):
+    services = gateway.services
+    keep = services.engine.responses.keep
+    deleted: list[str] = []
+
+    def delete_first(caller, stored, previous):
+        ident = stored.response["id"]
+        client.responses.delete(ident)
+        keep(caller, stored, previous)
+        deleted.append(ident)
+
+    monkeypatch.setattr(services.engine.responses, "keep", delete_first)
+    begun = client.responses.create(model=MODEL, input="Hello!", background=True)
+    deadline = time.monotonic() + 30
+    while (services.is_busy() or not deleted) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert deleted == [begun.id]
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(begun.id)
+
+
 def test_a_response_whose_worker_died_fails_and_one_that_was_not_begun_is_made(client: OpenAI, gateway: Tenant):
     jobs = gateway.services.engine.response_jobs
     done = wait_for(client, client.responses.create(model=MODEL, input="Hello!", background=True).id)

@@ -134,7 +134,7 @@ def attach(services: Services, operation: Operation) -> None:
             raise _error_of(outbound)
         return outbound.body
 
-    services.engine.response_jobs.maker = ResponseMaker(open_stream, _fail, _read)
+    services.engine.response_jobs.maker = ResponseMaker(open_stream, _fail, _read, services.engine.responses.forget)
 
 
 def _prepare(services: Services, inbound: Inbound, caller: Caller, operation: str, surface: str) -> RequestContext:
