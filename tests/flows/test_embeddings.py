@@ -265,7 +265,7 @@ def test_a_relayed_stream_equals_one_that_is_built(gateway, upstream, monkeypatc
         request.native = None
         return body, request
 
-    monkeypatch.setattr(embeddings, "read", estranged)
+    monkeypatch.setattr(embeddings, "read_embeddings", estranged)
     assert post(gateway, dimensions=5, user="me").json()["data"] == relayed
     assert upstream.calls[0].body == upstream.calls[1].body
 

@@ -96,7 +96,7 @@ class RouteAnswer(Answer):
     """A route. `names` are the model names that call it; `rules` are the sentences of the draft, and `publishedRules`
     those of the published version. `publishedVersion` null: no version is published."""
 
-    columns = ("id", "names", "project_id", "published_version", "latest_version", "rules")
+    columns = ("id", "names", "project_id", "published_version", "latest_version")
     id: str
     organization_id: str
     project_id: str | None
