@@ -197,7 +197,7 @@ def erasing(
             ApiKey.member == member.id, ApiKey.status.in_(LIVE)
         )
         count = keys.execute()
-        ApiKey.update(description=DESCRIPTION).where(ApiKey.member == member.id).execute()
+        ApiKey.update(description=DESCRIPTION, tags="").where(ApiKey.member == member.id).execute()
         _delete_of_member(database, member, named)
         # Metadata and payloads may be in millions of rows, which a job walks through afterwards.
         Documents(database).put(KIND, member.id, b"", KIND_TTL_S)

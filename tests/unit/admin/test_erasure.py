@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from gateway import ids
-from gateway.accounts import audit, keys, members, organizations, projects, saved_views
+from gateway.accounts import audit, key_tags, keys, members, organizations, projects, saved_views
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.spending_limits import LimitDraft, SpendingLimits
 from gateway.admin.erasure import KIND, PAGE_ROWS, ErasureJob, erase_member
@@ -59,7 +59,9 @@ class Site:
 
     def make_key(self, member: MemberInfo) -> str:
         draft = keys.Draft(self.project_id, member.id, f"Laptop of {member.email}")
-        return keys.create(self.database, self.control, (b"a-hash-key-of-the-tests",), draft, **BY).info.id
+        key = keys.create(self.database, self.control, (b"a-hash-key-of-the-tests",), draft, **BY).info
+        key_tags.set_tags(self.database, self.control, key, {"owner": member.email}, **BY)
+        return key.id
 
     def log(self, member: MemberInfo, key_id: str, count: int) -> None:
         """Store requests of a key with metadata that names the member, and their payloads."""
