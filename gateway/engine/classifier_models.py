@@ -85,10 +85,11 @@ def _ask(
         operation=request.operation,
         surface=context.surface,
         metadata=context.metadata,
-        attribution=context.attribution,
         end_user=context.end_user,
         is_check=True,
     )
+    if context.attribution is not None:
+        asking.attribute()  # without the route, which chose the model of the caller's request alone
     result = executor.generate(asking, request).result
     return _read_answer(result) if policy else _read_moderation(result.body)
 

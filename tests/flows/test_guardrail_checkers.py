@@ -12,10 +12,11 @@ from openai import OpenAI
 from support.gateways import LocalGateway
 from support.shared import Share, usage_of
 
-from gateway.accounts import guardrail_changes
+from gateway.accounts import guardrail_changes, route_changes
 from gateway.engine import content_checks
 from gateway.guardrails.checkers import Checker
 from gateway.guardrails.rule_sets import GuardrailRule
+from gateway.routes.route_document import read_document
 
 MODEL = "openai/gpt-4o-mini"
 CREDENTIALS = {
@@ -341,6 +342,26 @@ def test_classifier_model_judges_and_its_question_is_a_request_that_is_paid(
         remove(gateway, rule)
     gateway.services.store.journal.flush(10)
     assert len(usage_of(gateway)) == 4  # three questions and the one request that was sent
+
+
+def test_question_of_a_classifier_model_has_no_route(
+    gateway: LocalGateway, client: OpenAI, upstream: FakeOpenAI
+) -> None:
+    store = gateway.services.store
+    place = (store.database, store.control, gateway.organization_id, "house")
+    route_changes.put_route(*place, read_document({"otherwise": MODEL}), (), "", actor="operator")
+    route_changes.publish_route(*place, None, actor="operator")
+    rule = ask_model(gateway, "openai/gpt-4o", "advice about medicines")
+    before = len(usage_of(gateway))
+    try:
+        upstream.script(Answer("safe"), Answer("Hello!"))
+        client.chat.completions.create(model="dynamic/house", messages=[{"role": "user", "content": "Greet the sea."}])
+    finally:
+        remove(gateway, rule)
+        route_changes.delete_route(*place, actor="operator")
+    store.journal.flush(10)
+    routes = {row.served: row.details.get("route") for row in usage_of(gateway)[before:]}
+    assert routes == {"gpt-4o": None, "gpt-4o-mini": "house"}
 
 
 def test_moderation_model_is_a_classifier(gateway: LocalGateway, client: OpenAI) -> None:
