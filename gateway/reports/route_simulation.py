@@ -29,6 +29,7 @@ MAX_DAYS = 92
 MAX_CHOICES = 1_000  # rules and models that are listed
 CHUNK_ROWS = 2_000
 FIRST_ROWS, MOST_ROWS = 20, 1_000  # rows of one project that a query reads
+NO_TEAMS: frozenset[str] = frozenset()
 NEWEST = b"\xff" * 16
 ROWS = (
     "SELECT request, cost_nusd, api_key, member, project, provider, served, source, session, asked, input, cache_read, "
@@ -133,7 +134,7 @@ class _StoredNeeds(Struct):
 class _StoredRequest:
     """A request as far as its row has it, in the form that the rules of a route read (compiled.RoutedRequest)."""
 
-    def __init__(self, row: Sequence[Any], teams: Mapping[str, set[str]]) -> None:
+    def __init__(self, row: Sequence[Any], teams: Mapping[str, frozenset[str]]) -> None:
         self.request = self  # its requirements are its own member
         self.key_id = f"key_{bytes(row[2]).hex()}"
         self.project_id = f"proj_{bytes(row[4]).hex()}"
@@ -145,7 +146,7 @@ class _StoredRequest:
         self._seen = msgspec.json.decode(row[16]).get(SEEN) if row[16] else None
 
     def teams_of(self) -> frozenset[str]:
-        return frozenset(team for team, members in self._teams.items() if self._member_id in members)
+        return self._teams.get(self._member_id, NO_TEAMS)
 
     @property
     def turn(self) -> str:
@@ -168,6 +169,15 @@ class _StoredRequest:
         raise _UnknownHere
 
 
+def _by_member(teams: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
+    """Return the teams of each member."""
+    found: dict[str, set[str]] = {}
+    for team, members in teams.items():
+        for member in members:
+            found.setdefault(member, set()).add(team)
+    return {member: frozenset(own) for member, own in found.items()}
+
+
 class _Play:
     """Counts what the rules would have chosen."""
 
@@ -181,7 +191,7 @@ class _Play:
     ) -> None:
         self._route = route
         self._prices = prices
-        self._teams = teams
+        self._teams = _by_member(teams)
         self._requested = requested
         self._done = done
         self.choices: dict[tuple[str, str], SimulatedChoice] = {}

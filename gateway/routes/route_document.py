@@ -22,6 +22,7 @@ Scalar = str | int | float | bool
 MAX_RULES = 50
 MAX_VALUES = 100  # of one condition
 MAX_NAMED = 16  # headers or fields of one rule
+MAX_STARS = 200  # of a document: a request is compared with each, and each of its tools too
 MAX_TARGETS = 8  # models of a list or of a split
 MAX_TEXT = 256  # characters of a name, a value or a pattern
 MAX_BYTES = 64 << 10  # of a document
@@ -162,6 +163,8 @@ def load_document(text: str) -> RouteDocument:
 def _check(document: RouteDocument) -> None:
     if len(document.rules) > MAX_RULES:
         raise _invalid("rules", f"a route has at most {MAX_RULES} rules")
+    if sum(map(_count_stars, document.rules)) > MAX_STARS:
+        raise _invalid("rules", f"a route has at most {MAX_STARS} times * in its values")
     names: set[str] = set()
     for place, rule in enumerate(document.rules):
         if len(rule.name) > 80:
@@ -174,6 +177,17 @@ def _check(document: RouteDocument) -> None:
         _check_target(target, path)
     if len(document.reference) > MAX_TEXT:
         raise _invalid("reference", f"a model name has at most {MAX_TEXT} characters")
+
+
+def _count_stars(rule: RouteRule) -> int:
+    """Return how often the values of a rule have the * for any characters."""
+    count = 0
+    for when in (rule.when, rule.when.unless):
+        if isinstance(when, Conditions):
+            accepted = [(one,) if isinstance(one, str) else one for one in when.headers.values()]
+            tools = when.tools if isinstance(when.tools, tuple) else ()
+            count += sum(value.count("*") for values in (*accepted, tools, when.applications) for value in values)
+    return count
 
 
 def _check_target(target: Target, path: str) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.routes.route_document import MAX_RULES, load_document, read_document, write_document
+from gateway.routes.route_document import MAX_RULES, MAX_STARS, load_document, read_document, write_document
 from gateway.routes.route_sentences import sentences_of
 
 EVERYTHING = {
@@ -84,3 +84,15 @@ def test_a_fault_is_refused_with_its_place(value: object, place: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         read_document(value)
     assert (caught.value.param, caught.value.code) == (place, "route_invalid")
+
+
+@pytest.mark.parametrize("place", ["tools", "applications", "unless"])
+def test_patterns_that_each_tool_of_a_request_is_compared_with_are_few(place: str) -> None:
+    def document(stars: int) -> dict[str, object]:
+        when = {"tools" if place == "unless" else place: ["*a" * 10] * (stars // 20)}
+        rule = {"when": {"unless": when} if place == "unless" else when, "use": "a"}
+        return {"rules": [rule, rule], "otherwise": "b"}
+
+    assert read_document(document(MAX_STARS))
+    with pytest.raises(InvalidRequest, match="200 times"):
+        read_document(document(MAX_STARS + 20))
