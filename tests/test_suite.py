@@ -62,7 +62,6 @@ TRIED_THROUGH = {
     "routes/": ("unit/routes/test_compiled.py", "flows/test_model_routes.py"),
     "callers/guardrail_rows.py": ("flows/test_guardrails.py",),
     "engine/guardrail_replay.py": ("flows/test_guardrail_replay.py",),
-    "engine/classifier_models.py": ("flows/test_guardrail_checkers.py",),
     "providers/bedrock/applied_guardrails.py": ("flows/test_guardrail_checkers.py",),
     "accounts/agent_budgets.py": ("flows/test_agent_sessions.py",),
     "admin/key_setters.py": (

@@ -91,7 +91,10 @@ def _ask(
     if context.attribution is not None:
         asking.attribute()  # without the route, which chose the model of the caller's request alone
     result = executor.generate(asking, request).result
-    return _read_answer(result) if policy else _read_moderation(result.body)
+    try:
+        return _read_answer(result) if policy else _read_moderation(result.body)
+    except (KeyError, IndexError, TypeError, AttributeError):
+        raise UpstreamFailed("The classifier model answered in another form than its API describes.") from None
 
 
 def _question(model: str, policy: str, text: str) -> Request:

@@ -1,5 +1,6 @@
 """Checks by outside checkers: what one organization asks neither answers nor delays another."""
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from gateway.billing.context import RequestContext
 from gateway.callers.authentication import Caller
 from gateway.callers.vault import Vault
 from gateway.engine import content_checks
+from gateway.engine.classifier_models import ask_model
 from gateway.engine.content_checks import Asker, ContentChecks
 from gateway.guardrails.checked_texts import Content
 from gateway.guardrails.checkers import Checker, FoundValue
@@ -80,3 +82,14 @@ def test_organization_that_floods_a_slow_checker_leaves_places_to_wait_for_other
     gevent.joinall([*flood, *others])
     assert [one.value for one in others] == [True, True]
     assert sum(one.value for one in flood) == 4
+
+
+@pytest.mark.parametrize("body", [{}, {"results": None}, {"results": [{"categories": {}}]}, None])
+def test_moderation_in_another_form_is_a_failure_of_the_checker(tmp_path: Path, body: Any) -> None:
+    answer = SimpleNamespace(result=SimpleNamespace(body=body))
+    executor: Any = SimpleNamespace(generate=lambda context, request: answer)
+    checks = make_checks(tmp_path)
+    checks.classify = partial(ask_model, executor, FakeClock())  # type: ignore[arg-type]
+    moderation = Checker("model", settings=(("model", "own/moderation"),), timeout_ms=30_000)
+    results = checks.check(asker("org"), wanted(moderation, "Hello."))
+    assert "another form" in results.failed[moderation] and not results.found
