@@ -151,7 +151,8 @@ agents: .venv/test.stamp .venv/tools.stamp
 ai-sdk: .venv/test.stamp
 	$(BIN)/pytest tests/ai_sdk
 
-# The official clients of embeddings, images, sound, moderation and rerank (from npm and the package index, pinned).
+# The official clients of embeddings, images, sound, moderation, rerank, files, batches and background responses (from
+# npm and the package index, pinned).
 media: .venv/test.stamp
 	$(BIN)/pytest tests/media_clients
 
