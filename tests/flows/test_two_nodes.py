@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from openai import OpenAI
 from support import postgres
 from support.fleet import open_nodes
 from support.gateways import GatewayProcess
@@ -138,3 +139,22 @@ def test_the_stream_of_an_old_mcp_client_is_reached_from_every_worker_of_every_n
         assert line.post(stream.path, message, cluster.nodes[0].key) == (202, None)
         assert stream.message() == {"jsonrpc": "2.0", "id": number, "result": {}}
     stream.close()
+
+
+def test_a_background_response_is_streamed_to_its_end_by_both_nodes_in_turn(cluster: Cluster) -> None:
+    key = cluster.make_key()["token"]
+    clients = [OpenAI(base_url=f"{node.address}/v1", api_key=key, max_retries=0) for node in cluster.nodes]
+    words = " ".join(f"word{number}" for number in range(40))
+    begun = clients[0].responses.create(model="sandbox-echo", input=f"[[sandbox: pace=40]] {words}", background=True)
+    seen: list[Any] = []
+    for opening in range(1, 11):
+        after = {"starting_after": seen[-1].sequence_number} if seen else {}
+        with clients[opening % NODES].responses.retrieve(begun.id, stream=True, **after) as events:
+            seen += [next(events), next(events)]
+    seen += clients[1].responses.retrieve(begun.id, stream=True, starting_after=seen[-1].sequence_number)
+    assert [event.sequence_number for event in seen] == list(range(len(seen)))
+    assert seen[-1].type == "response.completed" and seen[-1].response.output_text == words
+    assert "".join(event.delta for event in seen if event.type == "response.output_text.delta") == words
+    for client in clients:
+        again = client.responses.retrieve(begun.id, stream=True)
+        assert [event.to_dict() for event in again] == [event.to_dict() for event in seen]
