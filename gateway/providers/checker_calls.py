@@ -1,6 +1,8 @@
 """Calls of outside checkers of guardrails: the texts as a checker takes them, and the interface of its form."""
 
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import orjson
@@ -15,6 +17,7 @@ SHORT = 500  # texts up to this length are joined, where a checker takes one tex
 JOINED = 5_000
 JOINT = "\n\n"
 MOST_PLACES = 1_000  # of one value; more of them are a finding without a place
+MOST_FOUND = 5_000  # findings of a piece, and their places in its contents; more of them are one without a place
 PROBLEM = "The checker answered in another form than its API describes."
 
 
@@ -60,7 +63,15 @@ class CheckCall(NamedTuple):
             raise UpstreamFailed(PROBLEM) from None
         if len(found) != len(self.pieces):
             raise UpstreamFailed(PROBLEM)
-        return found
+        return [bounded(values) for values in found]
+
+
+def bounded(found: Iterable[FoundValue]) -> list[FoundValue]:
+    """Return what was found in a piece, with the values beyond MOST_FOUND as one finding without a place."""
+    rest = iter(found)
+    kept = list(islice(rest, MOST_FOUND))
+    kept += [FoundValue(value.kind) for value in islice(rest, 1)]
+    return kept
 
 
 class CheckRequest(NamedTuple):
@@ -132,11 +143,15 @@ def place_found(piece: CheckedPiece, found: Sequence[FoundValue]) -> list[tuple[
     """Return what was found in a piece, with the numbers and places of its contents. What has no place is attributed to
     the first content of the piece."""
     placed: list[tuple[int, FoundValue]] = []
+    starts = [part.start for part in piece.parts]
     for value in found:
-        if value.end <= value.start:
+        if value.end <= value.start or len(placed) > MOST_FOUND:
             placed.append((piece.parts[0].content, FoundValue(value.kind)))
             continue
-        for part in piece.parts:
+        for number in range(max(0, bisect(starts, value.start) - 1), len(starts)):
+            part = piece.parts[number]
+            if part.start >= value.end:
+                break
             start = max(value.start, part.start)
             end = min(value.end, part.start + part.length)
             if start < end:

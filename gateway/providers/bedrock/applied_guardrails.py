@@ -14,7 +14,7 @@ import orjson
 from gateway.clock import SECOND_US
 from gateway.guardrails.checkers import FoundValue, checked_kind
 from gateway.providers.bedrock.signing import CredentialScope, read_access_key, sign
-from gateway.providers.checker_calls import CheckCall, CheckedPiece, CheckRequest, Verdicts, find_all
+from gateway.providers.checker_calls import CheckCall, CheckedPiece, CheckRequest, Verdicts, bounded, find_all
 
 SERVICE = "bedrock"
 INTERVENED, NONE = "GUARDRAIL_INTERVENED", "NONE"
@@ -64,7 +64,7 @@ def _authorize(request: CheckRequest, url: str, region: str, body: bytes) -> dic
 def _read(piece: CheckedPiece, answer: Any) -> Verdicts:
     if answer["action"] not in (INTERVENED, NONE):
         raise ValueError
-    found = [one for assessment in answer.get("assessments") or () for one in _found(piece, assessment)]
+    found = bounded(one for assessment in answer.get("assessments") or () for one in _found(piece, assessment))
     if answer["action"] == INTERVENED and not found:
         found = [FoundValue("intervened")]
     return [found]

@@ -11,7 +11,7 @@ from gateway.errors import InvalidRequest, UpstreamFailed
 from gateway.guardrails.checked_texts import CheckCollector, CheckedRules, CheckedWindow, Content
 from gateway.guardrails.checkers import Checker, FoundValue, checked_kind, checker_forms, read_settings
 from gateway.guardrails.rule_sets import GuardrailRule, Match, RuleSet
-from gateway.providers.checker_calls import OVERLAP, CheckRequest, cut, place_found
+from gateway.providers.checker_calls import MOST_FOUND, OVERLAP, CheckRequest, cut, place_found
 from gateway.providers.checker_forms import FORMS
 
 PAGE = ROOT / "docs/guardrails.md"
@@ -172,3 +172,27 @@ def test_every_setting_accepts_its_default_and_one_example(form: str) -> None:
     known = checker_forms()[form].settings
     given = [f"{name}={setting.default or examples[name]}" for name, setting in known.items()]
     assert len(read_settings(checker_forms()[form], given)) == len(known)
+
+
+def test_findings_of_an_answer_are_bounded_and_the_rest_has_no_place() -> None:
+    checker = Checker(
+        "bedrock_guardrail", "http://bedrock.test", (("guardrail", "abc"), ("region", "eu-west-1")), sealed="x"
+    )
+    kind = checker_forms()["bedrock_guardrail"]
+    [piece] = cut(kind, contents("a" * 20_000))
+    [call] = FORMS["bedrock_guardrail"](CheckRequest(checker, "key", [piece], "r", 0))
+    entities = [{"action": "BLOCKED", "type": f"kind{number}", "match": "a"} for number in range(50)]
+    body = {
+        "action": "GUARDRAIL_INTERVENED",
+        "assessments": [{"sensitiveInformationPolicy": {"piiEntities": entities}}],
+    }
+    [found] = call.verdicts(orjson.dumps(body))
+    assert len(found) == MOST_FOUND + 1 and found[-1].end == 0
+
+
+def test_findings_that_span_many_short_texts_are_placed_in_a_bounded_number_of_them() -> None:
+    pieces = cut(PRESIDIO.kind, contents(*["a"] * 1_000))
+    [piece] = pieces
+    found = [FoundValue("person", 0, len(piece.text))] * 1_000
+    assert len(place_found(piece, found)) < 10_000
+    assert place_found(piece, found[:1])[-1] == (999, FoundValue("person", 0, 1))
