@@ -51,8 +51,10 @@ class PartRow(NamedTuple):
 FILE_COLUMNS = ", ".join(FileRow._fields)
 PART_COLUMNS = ", ".join(PartRow._fields)
 SELECT = f"SELECT {FILE_COLUMNS} FROM stored_file"
+# A content counts once, also where a batch keeps its input beside the file.
 STORED_BYTES = (
-    "SELECT (SELECT COALESCE(SUM(size), 0) FROM stored_file WHERE organization = ? AND content <> '') + "
+    "SELECT (SELECT COALESCE(SUM(size), 0) FROM "
+    "(SELECT DISTINCT content, size FROM stored_file WHERE organization = ? AND content <> '') AS contents) + "
     "(SELECT COALESCE(SUM(size), 0) FROM file_part WHERE organization = ?)"
 )
 
@@ -89,17 +91,22 @@ class FileRows:
 
         return self.database.write(work)
 
-    def add_part(self, part: PartRow, check: Callable[[int, int, int], None]) -> None:
-        """Insert a part. `check` is called before with the bytes that the organization stores, and the bytes and the
-        number of the parts of this upload, and may raise."""
+    def add_part(self, part: PartRow, check: Callable[[int, int, int], None]) -> bool:
+        """Insert a part; False when its upload had ended before. `check` is called before with the bytes that the
+        organization stores, and the bytes and the number of the parts of this upload, and may raise."""
 
-        def work() -> None:
+        def work() -> bool:
+            # The lock on the upload's row makes other parts and the end of the upload wait.
+            locking = "UPDATE stored_file SET state = state WHERE id = ? AND state = ?"
+            if not self.database.execute(locking, (part.upload, PENDING)).rowcount:
+                return False
             sql = "SELECT COALESCE(SUM(size), 0), COUNT(*) FROM file_part WHERE upload = ?"
             uploaded, count = self.database.execute(sql, (part.upload,)).fetchone()
             check(self._stored(part.organization), int(uploaded), int(count))
             self.database.execute(f"INSERT INTO file_part ({PART_COLUMNS}) VALUES (?, ?, ?, ?, ?)", part)
+            return True
 
-        self.database.write(work)
+        return self.database.write(work)
 
     def parts(self, upload_id: str) -> dict[str, PartRow]:
         """Return the parts of an upload by their ids."""

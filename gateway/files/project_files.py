@@ -165,6 +165,7 @@ class Files:
 
     def add_part(self, caller: Caller, ident: str, pieces: Iterable[bytes]) -> PartRow:
         """Store a part. Conflict (upload_not_pending) once the upload has ended; errors as of `create`."""
+        check_kept(caller)
         upload = self._pending(caller, ident)
         content, size = self._contents.write(pieces)
         part = PartRow(ids.new(PART_PREFIX), upload.id, caller.organization_id, size, content)
@@ -177,7 +178,10 @@ class Files:
             self._check_room(size, stored)
 
         try:
-            self._rows.add_part(part, check)
+            if not self._rows.add_part(part, check):
+                # It ended while the part was stored; its present state is in the error.
+                self._pending(caller, ident)
+                raise _ended(upload)
         except BaseException:
             self._contents.delete([content])
             raise
@@ -185,7 +189,8 @@ class Files:
 
     def complete_upload(self, caller: Caller, ident: str, part_ids: Sequence[str], md5: str) -> tuple[FileRow, FileRow]:
         """Join the parts in this order into a file; return the upload and the file. InvalidRequest for unknown parts,
-        and where the size or `md5` ("": unknown) differ; Conflict (upload_not_pending)."""
+        where the size or `md5` ("": unknown) differ, and under zero data retention; Conflict (upload_not_pending)."""
+        check_kept(caller)
         upload = self._pending(caller, ident)
         known = self._rows.parts(upload.id)
         missing = [part_id for part_id in part_ids if part_id not in known]

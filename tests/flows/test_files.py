@@ -15,6 +15,9 @@ from openai import OpenAI
 from support.shared import Tenant
 
 from gateway.accounts import keys
+from gateway.accounts.members import add_member
+from gateway.accounts.organizations import set_policy
+from gateway.admin.erasure import erase_member
 
 PDF = b"%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n"
 PNG = bytes.fromhex(
@@ -160,6 +163,99 @@ def test_what_an_interrupted_upload_left_is_swept(gateway: Tenant, client: OpenA
     monkeypatch.setattr("gateway.files.project_files.SWEEP_AGE_US", -1_000_000)
     files.sweep()
     assert len(contents_of(gateway)) == 1 and client.files.content(kept.id).read() == b"Tea."
+
+
+def test_nothing_is_stored_under_zero_data_retention_and_what_was_stored_can_be_deleted(
+    client: OpenAI, messages: anthropic.Anthropic, gateway: Tenant
+):
+    kept = client.files.create(file=("note.txt", b"Tea."), purpose="user_data")
+    begun = client.uploads.create(bytes=8, filename="two.txt", mime_type="text/plain", purpose="user_data")
+    part = client.uploads.parts.create(begun.id, data=b"Tea.")
+    store = gateway.services.store
+    set_policy(store.database, store.control, gateway.organization_id, {"zeroDataRetention": True}, actor="test")
+    before = contents_of(gateway)
+    for refused in (
+        lambda: client.files.create(file=("note.txt", b"Tea."), purpose="user_data"),
+        lambda: client.uploads.create(bytes=4, filename="a.txt", mime_type="text/plain", purpose="user_data"),
+        lambda: client.uploads.parts.create(begun.id, data=b"Milk"),
+        lambda: client.uploads.complete(begun.id, part_ids=[part.id]),
+    ):
+        with pytest.raises(openai.BadRequestError) as error:
+            refused()
+        assert error.value.code == "zdr_storage_conflict"
+    with pytest.raises(anthropic.BadRequestError, match="zdr_storage_conflict"):
+        messages.beta.files.upload(file=("note.txt", b"Tea.", "text/plain"))
+    assert contents_of(gateway) == before
+    assert client.files.content(kept.id).read() == b"Tea."
+    client.files.delete(kept.id)
+    client.uploads.cancel(begun.id)
+    assert contents_of(gateway) == []
+
+
+def test_an_organization_stores_as_much_as_its_limit_and_each_content_counts_once(
+    client: OpenAI, gateway: Tenant, monkeypatch: pytest.MonkeyPatch
+):
+    files = gateway.services.engine.files
+    monkeypatch.setattr(files, "_total_bytes", 1000)
+    first = client.files.create(file=("first.txt", b"x" * 600), purpose="batch")
+    with pytest.raises(openai.BadRequestError) as error:
+        client.files.create(file=("second.txt", b"x" * 401), purpose="user_data")
+    assert error.value.code == "file_storage_full" and len(contents_of(gateway)) == 1
+    with pytest.raises(openai.BadRequestError, match=r"files\.organization_mb"):
+        client.uploads.create(bytes=401, filename="a.txt", mime_type="text/plain", purpose="user_data")
+    kept = files.keep(files._rows.find(first.id), 1 << 60)  # as a batch does with its input
+    begun = client.uploads.create(bytes=400, filename="a.txt", mime_type="text/plain", purpose="user_data")
+    part = client.uploads.parts.create(begun.id, data=b"x" * 300)
+    with pytest.raises(openai.BadRequestError) as error:
+        client.files.create(file=("second.txt", b"x" * 101), purpose="user_data")
+    assert error.value.code == "file_storage_full"
+    rest = client.uploads.parts.create(begun.id, data=b"x" * 100)
+    assert client.uploads.complete(begun.id, part_ids=[part.id, rest.id]).status == "completed"
+    client.files.delete(first.id)
+    with pytest.raises(openai.BadRequestError):  # the batch still has the content
+        client.files.create(file=("second.txt", b"x" * 600), purpose="user_data")
+    files.release(kept.id)
+    client.files.create(file=("second.txt", b"x" * 600), purpose="user_data")
+
+
+def test_a_part_that_arrives_after_the_end_of_its_upload_is_not_stored(
+    client: OpenAI, gateway: Tenant, monkeypatch: pytest.MonkeyPatch
+):
+    begun = client.uploads.create(bytes=8, filename="two.txt", mime_type="text/plain", purpose="user_data")
+    contents = gateway.services.engine.files._contents
+    write = contents.write
+
+    def cancel_first(pieces):
+        client.uploads.cancel(begun.id)
+        return write(pieces)
+
+    monkeypatch.setattr(contents, "write", cancel_first)
+    with pytest.raises(openai.ConflictError, match="cancelled"):
+        client.uploads.parts.create(begun.id, data=b"Tea.")
+    assert contents_of(gateway) == []
+    sql = "SELECT COUNT(*) FROM file_part WHERE organization = ?"
+    assert gateway.services.store.database.query_row(sql, (gateway.organization_id,)) == (0,)
+
+
+def test_the_erasure_of_a_person_deletes_the_files_and_uploads_of_the_persons_keys(client: OpenAI, gateway: Tenant):
+    store = gateway.services.store
+    stores = store.database, store.control
+    person = add_member(*stores, gateway.organization_id, "nn@tea.example", "developer", actor="test")
+    draft = keys.Draft(gateway.project_id, person.id, "laptop")
+    token = keys.create(*stores, store.secrets.hash_keys, draft, actor="test").token
+    theirs = OpenAI(base_url=gateway.url, api_key=token, max_retries=0)
+    kept = client.files.create(file=("note.txt", b"Tea."), purpose="user_data")
+    gone = theirs.files.create(file=("note.txt", b"Milk"), purpose="user_data")
+    begun = theirs.uploads.create(bytes=8, filename="two.txt", mime_type="text/plain", purpose="user_data")
+    theirs.uploads.parts.create(begun.id, data=b"Milk")
+    assert len(contents_of(gateway)) == 3
+    erase_member(*stores, person, actor="test")
+    gateway.services.accounts.erasures.finish()
+    gateway.services.engine.files.purge()
+    assert [file.id for file in client.files.list()] == [kept.id] and len(contents_of(gateway)) == 1
+    with pytest.raises(openai.NotFoundError):
+        client.files.content(gone.id)
+    assert client.files.content(kept.id).read() == b"Tea."
 
 
 def chat_of(ident: str) -> list:
