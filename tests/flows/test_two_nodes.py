@@ -158,3 +158,19 @@ def test_a_background_response_is_streamed_to_its_end_by_both_nodes_in_turn(clus
     for client in clients:
         again = client.responses.retrieve(begun.id, stream=True)
         assert [event.to_dict() for event in again] == [event.to_dict() for event in seen]
+
+
+def test_a_background_response_is_cancelled_at_another_node_than_its_reader(cluster: Cluster) -> None:
+    key = cluster.make_key()["token"]
+    reader, other = (OpenAI(base_url=f"{node.address}/v1", api_key=key, max_retries=0) for node in cluster.nodes)
+    begun = reader.responses.create(model="sandbox-echo", input="[[sandbox: pace=1000 tokens=300]]", background=True)
+    with reader.responses.retrieve(begun.id, stream=True) as events:
+        seen = [next(events)]
+        while seen[-1].type != "response.output_text.delta":
+            seen.append(next(events))
+        assert other.responses.cancel(begun.id).status == "cancelled"
+        seen += events  # it ends, long before the answer would
+    assert {client.responses.retrieve(begun.id).status for client in (reader, other)} == {"cancelled"}
+    again = list(other.responses.retrieve(begun.id, stream=True))
+    assert [event.sequence_number for event in again] == list(range(len(again))) and len(again) >= len(seen)
+    assert "response.completed" not in {event.type for event in again}
