@@ -23,6 +23,7 @@ from support.plain_browser import PlainBrowser
 
 pytestmark = [pytest.mark.extended, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
+EMBEDDING = {"model": "sandbox-embed", "input": "Tea"}
 PASSWORD = "a-long-password-0123456789"
 PROVIDER_KEY = "sk-proj-0123456789abcdefghijklmnopqrstuvwxyz"
 PACKAGES = ("openai", "anthropic")
@@ -320,6 +321,8 @@ def test_every_command_of_the_clients_help_runs(newcomer: Newcomer, tmp_path: Pa
     project = json.loads(newcomer.shell("./llmgateway projects list --json"))
     names = {"project": project[0]["id"], "organization": project[0]["organizationId"], "folder": str(tmp_path)}
     (tmp_path / "route.json").write_text('{"otherwise": "gpt-4o-mini"}')
+    line = {"custom_id": "1", "method": "POST", "url": "/v1/embeddings", "body": EMBEDDING}
+    (tmp_path / "lines.jsonl").write_text(json.dumps(line))
     added = newcomer.shell(f"./manage members add {names['organization']} dev@acme.example --json")
     newcomer.shell(f"./manage teams create {names['organization']} Research")
     names["member"] = json.loads(added)["id"]

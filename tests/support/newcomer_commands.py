@@ -230,6 +230,26 @@ CLIENT = """
     budget list
     budget delete everything
     budget
+    keys tag {key} team=search
+    guard <- guardrails add Cards mask -d payment_card
+    guardrails list
+    guardrails test "4111 1111 1111 1111"
+    guardrails replay {guard}
+    guardrails set {guard} --probation
+    guardrails except {guard} "4111 1111 1111 1111"
+    guardrails findings
+    guardrails delete {guard}
+    file <- files upload {folder}/lines.jsonl --purpose batch
+    files list
+    files show {file}
+    files download {file} -o {folder}/copy.jsonl
+    job <- jobs send {folder}/lines.jsonl --endpoint /v1/embeddings
+    jobs watch {job}
+    jobs show {job}
+    jobs list
+    jobs download {job} -o {folder}/results.jsonl
+    1 | jobs cancel {job}
+    files delete {file} -y
     routes check {folder}/route.json
     routes simulate {folder}/route.json
     routes set house {folder}/route.json
