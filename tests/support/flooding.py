@@ -108,6 +108,11 @@ class Flood:
         body |= {"max_tokens": 16 + number % 4000, "routing": ("price", "throughput", "latency")[number % 3]}
         self.post("/v1/chat/completions", body)
 
+    def guarded_prompts(self, number: int) -> None:
+        line = f"Anna {number} <anna.{number}@mail.test> paid 4111 1111 1111 1111 for order {number}-{{}}.\n"
+        text = "".join(map(line.format, range(1_000_000 // len(line))))
+        self.post("/v1/chat/completions", {"model": "sandbox-echo", "messages": [{"role": "user", "content": text}]})
+
     def long_responses(self, number: int) -> None:
         self.post("/v1/responses", {"model": "xai/grok-4.5", "input": "Hi", "store": False})
 
@@ -172,6 +177,8 @@ KINDS: dict[str, int] = {
     "tiny_events": 20,
     "chains": 16,
     "list_readers": 60,
+    # Prompts of 1 MB of an organization that has guardrails, each with text that no rule has searched.
+    "guarded_prompts": 10,
 }
 
 
