@@ -198,11 +198,11 @@ class CommandRun:
         self._complete_body()
         usage = self._usage
         if ORGANIZATION not in usage.variables or ORGANIZATION in self._params:
-            return self._run_once()
+            return self._content_of(self._run_once())
         organization_id = self._find_organization()
         if organization_id:
-            return self._run_once(organization_id)
-        contents = [self._run_once(info.id) for info in list_organizations(self._database)]
+            return self._content_of(self._run_once(organization_id))
+        contents = [self._content_of(self._run_once(info.id)) for info in list_organizations(self._database)]
         if all(isinstance(content, list) for content in contents):
             return [item for content in contents for item in content]
         return contents
@@ -212,9 +212,6 @@ class CommandRun:
         content = self.run()
         usage = self._usage
         plain = json.loads(msgspec.json.encode(content))
-        if usage.content:
-            content = getattr(content, _to_attribute(usage.content))
-            plain = plain[usage.content]
         if is_json():
             print_json(plain)
         elif usage.parts:
@@ -224,6 +221,11 @@ class CommandRun:
         else:
             _print_content(content, usage)
         return int(bool(usage.success) and not plain[usage.success])
+
+    def _content_of(self, answer: Any) -> Any:
+        """Return the part of an answer that the usage line names; without one, the whole answer."""
+        name = self._usage.content
+        return getattr(answer, _to_attribute(name)) if name else answer
 
     def _print_parts(self, plain: Any) -> None:
         for part in self._usage.parts:
@@ -342,7 +344,8 @@ def _print_content(content: Any, usage: CommandUsage) -> None:
     if rows and not columns:
         columns = list(rows[0].columns or rows[0].__struct_fields__)
     header = [name.replace("_", " ").upper() for name in columns]
-    empty = f"There are no {usage.group.replace('-', ' ')}."
+    name = usage.name if usage.name.endswith("s") else usage.group  # `routes savings` lists no routes
+    empty = f"There are no {name.replace('-', ' ')}."
     print_table(header, [[_write_cell(getattr(row, name)) for name in columns] for row in rows], empty)
 
 

@@ -13,7 +13,10 @@ from support.commands import SECRETS, Run, command_runner
 from gateway.build_stamp import full_version
 from gateway.errors import InvalidRequest
 from gateway.operator import command as manage
+from gateway.operator.command_usage import ORGANIZATION, CommandUsage, read_usages
 from gateway.operator.output import NEVER, print_table, read_expiry
+from gateway.surfaces.management.managed_operation import ManagedOperation
+from gateway.surfaces.management.table import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[3]
 DAY_US = 86_400 * 1_000_000
@@ -321,3 +324,30 @@ def test_numbers_are_typed_in_decimal_digits() -> None:
         for typed in ("１２0", "1_50", "²"):
             with pytest.raises(click.UsageError):
                 option.type.convert(typed, option, None)
+
+
+def listing_usages() -> list[CommandUsage]:
+    """Return the usages that read something of an organization and need no argument."""
+    operations = [operation for operation in OPERATIONS if isinstance(operation, ManagedOperation)]
+    usages = [usage for operation in operations for usage in read_usages(operation)]
+    return [
+        usage
+        for usage in usages
+        if usage.operation.method == "GET"
+        and usage.chooses_organization
+        and not usage.required
+        and usage.optional >= set(usage.arguments)
+        and usage.variables == [ORGANIZATION]
+    ]
+
+
+def test_what_an_organization_has_is_listed_with_and_without_its_id(seeded: Run) -> None:
+    organization = column(seeded("organizations", "list"))[0]
+    usages = listing_usages()
+    assert len(usages) > 8
+    for usage in usages:
+        with_id = seeded(usage.group, usage.name, "--organization", organization)
+        assert seeded(usage.group, usage.name).splitlines()[0] == with_id.splitlines()[0], usage
+    seeded("organizations", "create", "Beta")
+    for usage in usages:
+        seeded(usage.group, usage.name)
