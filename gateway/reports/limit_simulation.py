@@ -1,11 +1,9 @@
 """Simulation of a limit over stored usage: which requests of the last days it would have refused."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from heapq import merge
-from itertools import islice, product
-from typing import Any
+from itertools import product
 
 import msgspec
 from msgspec import Struct, field
@@ -33,22 +31,16 @@ from gateway.limits.limit_rules import (
 )
 from gateway.limits.periods import read_period
 from gateway.metering.usage_table import raw_id
-from gateway.runtime.threads import compute, give_way
+from gateway.reports.simulated_days import SimulatedDays, StoredRow, request_of, walk_days
+from gateway.runtime.threads import compute
 from gateway.store.database import Database
-from gateway.store.partitions import id_at, time_of
+from gateway.store.partitions import time_of
 
-MAX_ROWS = 200_000  # usage rows that one simulation reads, the newest of its days
-MAX_DAYS = 92
 MAX_PEOPLE = 20  # who are named
-CHUNK_ROWS = 2_000
-# The rows of one project that a query reads: few at first, since there may be many projects.
-FIRST_ROWS = 20
-MOST_ROWS = 1_000
 ROWS = (
     "SELECT request, cost_nusd, api_key, member, project, provider, served, source, session, tags, extra FROM usage "
     "WHERE project = ? AND request >= ? AND request < ? ORDER BY request DESC LIMIT ?"
 )
-NEWEST = b"\xff" * 16
 BY_TAGS = (TAG, USER, RUN)
 Values = tuple[tuple[str, ...], ...]  # those of each counter that a row charges
 
@@ -61,16 +53,11 @@ class RefusedPerson(Struct, frozen=True):
     requests: int
 
 
-class LimitSimulation(Struct):
+class LimitSimulation(SimulatedDays):
     """The requests that a limit would have counted in [since_us, until_us), each at its cost, from nothing at the
     start, and those it would have refused, warned about or sent to another model. `people_count` are the owners of
-    the keys of refused requests, `people` those with most of them. `complete` is false if the days have more usage than
-    is read at once; then `since_us` is later."""
+    the keys of refused requests, `people` those with most of them."""
 
-    since_us: int
-    until_us: int
-    complete: bool = True
-    requests: int = 0
     cost_nusd: int = 0
     refused_requests: int = 0
     refused_cost_nusd: int = 0
@@ -85,22 +72,13 @@ def simulate_limit(database: Database, organization_id: str, rule: LimitRule, da
     """Return what a limit would have done in the last days. Rows are read a few at a time, and examined in a thread."""
     until = database.now_us()
     done = LimitSimulation(until - days * DAY_US, until)
-    low = id_at(done.since_us)
     projects = database.read(partial(_list_projects, organization_id, rule))
     teams = database.read(partial(read_teams, database, organization_id))
     found = _Charges(rule, organization_id, teams)
-    rows = merge(*(_read_rows(database, raw_id(project), low) for project in projects), key=_request_of, reverse=True)
-    read = 0
-    while chunk := list(islice(rows, min(CHUNK_ROWS, MAX_ROWS + 1 - read))):
-        read += len(chunk)
+    for chunk in walk_days(database, ROWS, projects, done):
         if "customer" in found.kinds:
             found.learn_customers(database, chunk)
         compute(found.add, chunk)
-        give_way()
-        if read > MAX_ROWS:
-            done.complete = False
-            done.since_us = max(done.since_us, time_of(bytes(chunk[-1][0])))
-            break
     refused = compute(found.play, done)
     done.people_count = len(refused)
     most = refused.most_common(MAX_PEOPLE)
@@ -126,30 +104,6 @@ def _find_emails(database: Database, members: Sequence[str]) -> dict[str, str]:
     return dict(database.fetch(sql, members)) if members else {}
 
 
-def _request_of(row: Sequence[Any]) -> bytes:
-    return bytes(row[0])
-
-
-def _read_rows(database: Database, project: bytes, low: bytes) -> Iterator[Sequence[Any]]:
-    """Yield the usage rows of a project, newest first; the rows of a request in one go."""
-    before = NEWEST
-    size = FIRST_ROWS
-    while True:
-        rows = database.view(partial(database.fetch, ROWS, (project, low, before, size)))
-        if len(rows) < size:
-            yield from rows
-            return
-        size = min(2 * size, MOST_ROWS)
-        last = _request_of(rows[-1])
-        whole = [row for row in rows if _request_of(row) != last]
-        if whole:
-            yield from whole
-            before = _request_of(whole[-1])
-        elif size == MOST_ROWS:  # more attempts than any request has
-            yield from rows
-            before = last
-
-
 class _Charges:
     """The requests that a limit counts, newest first, and the play of them from the oldest to the newest."""
 
@@ -163,7 +117,7 @@ class _Charges:
         self._rows: list[tuple[bytes, int, bytes, Values]] = []
         self.kinds = frozenset(subject.kind for subject in rule.subjects)
 
-    def learn_customers(self, database: Database, rows: Sequence[Sequence[Any]]) -> None:
+    def learn_customers(self, database: Database, rows: Sequence[StoredRow]) -> None:
         """Find out which keys of rows are keys of customers."""
         keys = {bytes(row[2]) for row in rows} - self._customers.keys()
         ids = [f"key_{key.hex()}" for key in keys]
@@ -171,7 +125,7 @@ class _Charges:
         customers = database.read(lambda: {raw_id(row.id) for row in query})
         self._customers |= {key: key in customers for key in keys}
 
-    def add(self, rows: Sequence[Sequence[Any]]) -> None:
+    def add(self, rows: Sequence[StoredRow]) -> None:
         """Keep what counts of rows."""
         for row in rows:
             cost = int(row[1])
@@ -183,9 +137,9 @@ class _Charges:
                 continue
             values: Values = tuple(product(*matches))
             values = self._known.setdefault(values, values)
-            self._rows.append((bytes(row[0]), cost, bytes(row[3]), values))
+            self._rows.append((request_of(row), cost, bytes(row[3]), values))
 
-    def _facts_of(self, row: Sequence[Any]) -> dict[tuple[str, str], tuple[str, ...]]:
+    def _facts_of(self, row: StoredRow) -> dict[tuple[str, str], tuple[str, ...]]:
         _, _, key, member, project, provider, served, source, session, tags, extra = row
         kinds = self.kinds
         member_id = f"member_{bytes(member).hex()}"

@@ -1,9 +1,7 @@
 """Dry run of a route over stored usage: what its rules would have chosen in the last days, and what that would cost."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from heapq import merge
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -15,22 +13,17 @@ from gateway.clock import DAY_US
 from gateway.limits.limit_book import read_teams
 from gateway.metering.models import SETTLEMENT
 from gateway.metering.route_usage import SEEN
-from gateway.metering.usage_table import raw_id
 from gateway.neutral.usage import Usage
+from gateway.reports.simulated_days import SimulatedDays, StoredRow, request_of, walk_days
 from gateway.routes.choices import mapping_at
 from gateway.routes.compiled import CompiledRoute, CompiledRule, Test
 from gateway.routes.route_prices import RoutePrices
-from gateway.runtime.threads import compute, give_way
+from gateway.runtime.threads import compute
 from gateway.store.database import Database
-from gateway.store.partitions import id_at, time_of
+from gateway.store.partitions import time_of
 
-MAX_ROWS = 200_000  # usage rows that one dry run reads, the newest of its days
-MAX_DAYS = 92
 MAX_CHOICES = 1_000  # rules and models that are listed
-CHUNK_ROWS = 2_000
-FIRST_ROWS, MOST_ROWS = 20, 1_000  # rows of one project that a query reads
 NO_TEAMS: frozenset[str] = frozenset()
-NEWEST = b"\xff" * 16
 ROWS = (
     "SELECT request, cost_nusd, api_key, member, project, provider, served, source, session, asked, input, cache_read, "
     "cache_write, output, reasoning, discount_ppm, extra FROM usage WHERE project = ? AND request >= ? AND request < ? "
@@ -49,15 +42,10 @@ class SimulatedChoice(Struct):
     new_cost_nusd: int = 0
 
 
-class RouteSimulation(Struct):
+class RouteSimulation(SimulatedDays):
     """The requests of [since_us, until_us), each taken by itself. `undecided` are those with a rule about something
-    that is not stored, such as headers: they count at their cost. `changed` would have used another model. `complete`
-    is false if the days have more usage than is read at once; then `since_us` is later."""
+    that is not stored, such as headers: they count at their cost. `changed` would have used another model."""
 
-    since_us: int
-    until_us: int
-    complete: bool = True
-    requests: int = 0
     undecided: int = 0
     changed: int = 0
     cost_nusd: int = 0
@@ -77,43 +65,17 @@ def simulate_route(
     requests. Rows are read a few at a time, and examined in a thread."""
     until = database.now_us()
     done = RouteSimulation(until - days * DAY_US, until)
-    low = id_at(done.since_us)
     projects = [route.project_id] if route.project_id else database.read(partial(_list_projects, organization_id))
     teams = database.read(partial(read_teams, database, organization_id))
     play = _Play(route, prices, teams, requested, done)
-    rows = merge(*(_read_rows(database, raw_id(project), low) for project in projects), key=_request_of, reverse=True)
-    read = 0
-    while chunk := list(islice(rows, min(CHUNK_ROWS, MAX_ROWS + 1 - read))):
-        read += len(chunk)
+    for chunk in walk_days(database, ROWS, projects, done):
         compute(play.add, chunk)
-        give_way()
-        if read > MAX_ROWS:
-            done.complete = False
-            done.since_us = max(done.since_us, time_of(_request_of(chunk[-1])))
-            break
     done.choices = sorted(play.choices.values(), key=lambda one: one.requests, reverse=True)[:MAX_CHOICES]
     return done
 
 
 def _list_projects(organization_id: str) -> list[str]:
     return [row.id for row in Project.select(Project.id).where(Project.organization == organization_id)]
-
-
-def _request_of(row: Sequence[Any]) -> bytes:
-    return bytes(row[0])
-
-
-def _read_rows(database: Database, project: bytes, low: bytes) -> Iterator[Sequence[Any]]:
-    """Yield the rows of answered chat requests of a project, the newest first."""
-    before = NEWEST
-    size = FIRST_ROWS
-    while True:
-        rows = database.view(partial(database.fetch, ROWS, (project, low, before, size)))
-        yield from rows
-        if len(rows) < size:
-            return
-        before = _request_of(rows[-1])
-        size = min(2 * size, MOST_ROWS)
 
 
 class _UnknownHere(Exception):
@@ -134,12 +96,12 @@ class _StoredNeeds(Struct):
 class _StoredRequest:
     """A request as far as its row has it, in the form that the rules of a route read (compiled.RoutedRequest)."""
 
-    def __init__(self, row: Sequence[Any], teams: Mapping[str, frozenset[str]]) -> None:
+    def __init__(self, row: StoredRow, teams: Mapping[str, frozenset[str]]) -> None:
         self.request = self  # its requirements are its own member
         self.key_id = f"key_{bytes(row[2]).hex()}"
         self.project_id = f"proj_{bytes(row[4]).hex()}"
         self.source = row[7] or ""
-        self.at_us = time_of(_request_of(row))
+        self.at_us = time_of(request_of(row))
         self.requirements = _StoredNeeds(4 * (row[10] + row[11] + row[12]))
         self._member_id = f"member_{bytes(row[3]).hex()}"
         self._teams = teams
@@ -196,12 +158,12 @@ class _Play:
         self._done = done
         self.choices: dict[tuple[str, str], SimulatedChoice] = {}
 
-    def add(self, rows: Sequence[Sequence[Any]]) -> None:
+    def add(self, rows: Sequence[StoredRow]) -> None:
         for row in rows:
             if not self._requested or row[9] in self._requested:
                 self._add(row)
 
-    def _add(self, row: Sequence[Any]) -> None:
+    def _add(self, row: StoredRow) -> None:
         done = self._done
         cost = int(row[1])
         done.requests += 1
@@ -232,17 +194,17 @@ class _Play:
                 return rule
         return self._route.otherwise
 
-    def _price(self, rule: CompiledRule, row: Sequence[Any]) -> tuple[str, int] | None:
+    def _price(self, rule: CompiledRule, row: StoredRow) -> tuple[str, int] | None:
         """Return the first model with a price, and what it costs; None if none has one."""
         provider, served = row[5], row[6]
-        for name in rule.pick(f"{self._route.name}\0{row[8] or _request_of(row).hex()}"):
+        for name in rule.pick(f"{self._route.name}\0{row[8] or request_of(row).hex()}"):
             mapping = mapping_at(self._prices.mappings_of(name), provider)
             if mapping is None:
                 continue
             if mapping.model == served:
                 return served, int(row[1])
             usage = Usage(input=row[10], cache_read=row[11], cache_write=row[12], output=row[13], reasoning=row[14])
-            cost = cost_of(usage, mapping, time_of(_request_of(row))).total
+            cost = cost_of(usage, mapping, time_of(request_of(row))).total
             return mapping.model, reduced(cost, row[15] or 0)
         return None
 

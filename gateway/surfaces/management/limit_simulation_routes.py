@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from gateway.accounts.spending_limits import SpendingLimits
 from gateway.callers.throttle import ThrottleGate
 from gateway.limits.limit_rules import LimitRule
-from gateway.reports.limit_simulation import MAX_DAYS, simulate_limit
+from gateway.reports.limit_simulation import simulate_limit
+from gateway.reports.simulated_days import MAX_DAYS
 from gateway.surfaces.management.access_groups import in_organization
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
 from gateway.surfaces.management.organization_limit_routes import ONE, PATH, READER, TAG, LimitBody, read_draft

@@ -12,7 +12,8 @@ from gateway.callers.throttle import ThrottleGate
 from gateway.clock import DAY_US
 from gateway.errors import NotFound
 from gateway.metering.route_usage import sum_savings
-from gateway.reports.route_simulation import MAX_DAYS, simulate_route
+from gateway.reports.route_simulation import simulate_route
+from gateway.reports.simulated_days import MAX_DAYS
 from gateway.routes.compiled import compile_route
 from gateway.routes.route_book import called_by
 from gateway.routes.route_document import RouteDocument, read_document

@@ -14,7 +14,7 @@ from gateway.clock import DAY_US, HOUR_US, SECOND_US, Clock
 from gateway.control.version import Control
 from gateway.limits.limit_rules import LimitAction, LimitRule, Subject, read_subject
 from gateway.metering.usage_table import raw_id
-from gateway.reports import limit_simulation
+from gateway.reports import simulated_days
 from gateway.reports.limit_simulation import LimitSimulation, simulate_limit
 from gateway.store.database import Database
 
@@ -154,7 +154,7 @@ def test_much_usage_is_read_from_the_newest(company: Company, monkeypatch: pytes
     dice = random.Random(1)
     for number in range(150):
         company.use("ann", int((200 - number) * HOUR_US), project=dice.randrange(2))
-    monkeypatch.setattr(limit_simulation, "MAX_ROWS", 100)
+    monkeypatch.setattr(simulated_days, "MAX_ROWS", 100)
     done = company.simulate("organization", cents=10)
     assert not done.complete
     assert 99 <= done.requests <= 101 and done.refused_requests == done.requests - 10

@@ -16,7 +16,7 @@ from gateway.configuration.settings import CONFIG
 from gateway.control.version import Control
 from gateway.metering.usage_table import UsageRecord, raw_id
 from gateway.neutral.usage import Usage
-from gateway.reports import route_simulation
+from gateway.reports import simulated_days
 from gateway.reports.route_simulation import RouteSimulation, simulate_route
 from gateway.routes.compiled import compile_route
 from gateway.routes.route_document import read_document
@@ -108,7 +108,7 @@ def test_only_answered_chat_requests_of_the_days_and_names_count(company: Compan
 
 
 def test_more_rows_than_are_read_at_once_shorten_the_days(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(route_simulation, "MAX_ROWS", 30)
+    monkeypatch.setattr(simulated_days, "MAX_ROWS", 30)
     done = company.simulate(*[company.row(number * HOUR_US) for number in range(1, 50)])
     assert not done.complete and done.requests == 31
     assert done.until_us - done.since_us < 2 * DAY_US
