@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 import click
 
@@ -101,6 +102,12 @@ def choose_organization(context: ClientContext, named: str | None) -> Record:
         return listed[0]
     choices = [(f"{organization.get('name')} ({organization.get('id')})", organization) for organization in listed]
     return context.output.choose("Which organization?", choices, "-o ORG, or `llmgateway orgs use ORG` once")
+
+
+def organization_path(context: ClientContext, named: str | None, *segments: str) -> str:
+    """Return the path of something that belongs to the organization of a command (choose_organization)."""
+    parts = (text_of(choose_organization(context, named), "id"), *segments)
+    return "/orgs/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def list_members(context: ClientContext, organization: Record) -> list[Record]:

@@ -172,6 +172,19 @@ def test_a_new_key_belongs_to_the_default_organization(service: FakeService, ser
     assert service_client.config["defaultProjectId"] == "project_1"
 
 
+@pytest.mark.parametrize("command", ["budget", "guardrails", "routes"])
+def test_a_command_about_one_organization_uses_the_default_one(
+    command: str, service: FakeService, service_client: Client
+) -> None:
+    places = [{"id": f"org_{number}", "name": f"Acme {number}"} for number in (1, 2)]
+    service.script(Answer(200, {"organizations": places}))
+    assert "-o ORG" in service_client.refused(command, "list")
+    service_client.configure(defaultOrgId="org_2")
+    service.script(Answer(200, {"organizations": places}), Answer(200, {"limits": [], "guardrails": [], "routes": []}))
+    service_client.run(command, "list")
+    assert "/orgs/org_2/" in service.calls[-1].path
+
+
 @pytest.mark.parametrize("command", [("keys", "list"), ("usage",), ("usage", "sources"), ("logs",)], ids=" ".join)
 def test_a_project_is_named_or_refused(command: tuple[str, ...], client: Client, account: Account) -> None:
     (name,) = {project["name"] for project in client.document("projects", "list")}

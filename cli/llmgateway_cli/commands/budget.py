@@ -1,13 +1,19 @@
 """The command `budget`: one's own budget, spending limits of API keys, and the limits of an organization."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote
 
 import click
 
-from llmgateway_cli.account_lists import Record, find_key, list_keys, project_id_of, selected_organizations
+from llmgateway_cli.account_lists import (
+    Record,
+    find_key,
+    list_keys,
+    organization_option,
+    organization_path,
+    project_id_of,
+    selected_organizations,
+)
 from llmgateway_cli.command_lines import ClientGroup
 from llmgateway_cli.context import ClientContext, IntegerOption, json_option, pass_context
 from llmgateway_cli.errors import CliError
@@ -81,13 +87,6 @@ def get_budget(context: ClientContext, named: str, project: str | None) -> None:
     show_spending(context, find_key(list_keys(context, query), named))
 
 
-def organization_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--org` to a command on the limits of one organization."""
-    return click.option("-o", "--org", metavar="ID", help="The organization's id or name (default: the only one).")(
-        command
-    )
-
-
 @budget.command("list")
 @click.option("--all", "with_others", is_flag=True, help="Also those of keys, members, teams, sessions and runs.")
 @organization_option
@@ -156,7 +155,7 @@ def put_limit(
 @pass_context
 def simulate_limit(context: ClientContext, limit: str, days: int, org: str | None) -> None:
     """Show which requests of the last days a limit would have refused."""
-    path = _limits_path(context, org, limit, "/simulation")
+    path = _limits_path(context, org, limit, "simulation")
     _show_simulation(context, context.client.management("GET", path, query={"days": str(days)}))
 
 
@@ -180,7 +179,7 @@ def delete_limit(context: ClientContext, limit: str, org: str | None) -> None:
 def raise_limit(context: ClientContext, limit: str, amount: str, until: str, org: str | None) -> None:
     """Raise a limit by AMOUNT US dollars for a time; 0 ends a raise."""
     body = {"amount": _amount(amount), "until": _until(until)}
-    _show(context, context.client.management("PUT", _limits_path(context, org, limit, "/raise"), body=body))
+    _show(context, context.client.management("PUT", _limits_path(context, org, limit, "raise"), body=body))
 
 
 @budget.command("ask")
@@ -193,17 +192,12 @@ def raise_limit(context: ClientContext, limit: str, amount: str, until: str, org
 def ask_for_more(context: ClientContext, limit: str, amount: str, until: str, note: str, org: str | None) -> None:
     """Ask for AMOUNT US dollars more of a limit for a time."""
     body = {"amount": _amount(amount), "until": _until(until), "note": note}
-    context.client.management("POST", _limits_path(context, org, limit, "/requests"), body=body)
+    context.client.management("POST", _limits_path(context, org, limit, "requests"), body=body)
     context.output.success(f"You asked for {show_usd(_amount(amount))} more of the limit {limit!r}.")
 
 
-def _limits_path(context: ClientContext, org: str | None, limit: str = "", action: str = "") -> str:
-    """Return the path of the limits of an organization, or of one of them. Raises CliError if there are several."""
-    listed = selected_organizations(context, org)
-    if len(listed) != 1:
-        raise CliError("You have several organizations, or none.", "Give --org; `llmgateway orgs list` shows them.")
-    path = f"/orgs/{text_of(listed[0], 'id')}/limits"
-    return f"{path}/{quote(limit, safe='')}{action}" if limit else path
+def _limits_path(context: ClientContext, org: str | None, *segments: str) -> str:
+    return organization_path(context, org, "limits", *segments)
 
 
 def _amount(text: str) -> str:

@@ -1,13 +1,11 @@
 """The command `guardrails`: rules of an organization that check the texts of requests and answers."""
 
 from typing import Any
-from urllib.parse import quote
 
 import click
 
-from llmgateway_cli.account_lists import Record, choose_organization
+from llmgateway_cli.account_lists import Record, organization_option, organization_path
 from llmgateway_cli.command_lines import ClientGroup
-from llmgateway_cli.commands.budget import organization_option
 from llmgateway_cli.context import ClientContext, IntegerOption, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.shapes import list_of, object_of, text_of
@@ -160,7 +158,7 @@ def delete_guardrail(context: ClientContext, guardrail: str, org: str | None) ->
 def test_text(context: ClientContext, text: str, place: str, org: str | None) -> None:
     """Show what the guardrails would do with TEXT."""
     body = {"text": text, "place": place}
-    tested = object_of(context.client.management("POST", f"{_path(context, org)}/test", body=body), "test")
+    tested = object_of(context.client.management("POST", _path(context, org, "test"), body=body), "test")
     if context.output.as_json:
         context.output.document(tested)
         return
@@ -178,7 +176,7 @@ def test_text(context: ClientContext, text: str, place: str, org: str | None) ->
 @pass_context
 def list_findings(context: ClientContext, days: int, org: str | None) -> None:
     """Count what guardrails found, by day, guardrail, kind, place and action."""
-    answer = context.client.management("GET", f"{_path(context, org)}/findings", query={"days": str(days)})
+    answer = context.client.management("GET", _path(context, org, "findings"), query={"days": str(days)})
     listed = list_of(answer, "findings")
     columns = (
         Column("DAY"),
@@ -214,7 +212,7 @@ def list_findings(context: ClientContext, days: int, org: str | None) -> None:
 @pass_context
 def replay(context: ClientContext, guardrail: str, days: int, org: str | None) -> None:
     """Show what a guardrail would have found in the retained requests of the latest days."""
-    path = f"{_path(context, org, guardrail)}/replay"
+    path = _path(context, org, guardrail, "replay")
     found = object_of(context.client.management("POST", path, body={"days": days}), "replay")
     if context.output.as_json:
         context.output.document(found)
@@ -237,15 +235,13 @@ def replay(context: ClientContext, guardrail: str, days: int, org: str | None) -
 @pass_context
 def add_exception(context: ClientContext, guardrail: str, value: str, note: str, org: str | None) -> None:
     """Let VALUE be no finding of a guardrail. Only its keyed hash is stored."""
-    path = f"{_path(context, org, guardrail)}/exceptions"
+    path = _path(context, org, guardrail, "exceptions")
     context.client.management("POST", path, body={"value": value, "note": note})
     context.output.success("The value is an exception now.")
 
 
-def _path(context: ClientContext, org: str | None, guardrail: str = "") -> str:
-    """Return the path of the guardrails of an organization, or of one of them."""
-    path = f"/orgs/{text_of(choose_organization(context, org), 'id')}/guardrails"
-    return f"{path}/{quote(guardrail, safe='')}" if guardrail else path
+def _path(context: ClientContext, org: str | None, *segments: str) -> str:
+    return organization_path(context, org, "guardrails", *segments)
 
 
 def _plain(value: Any) -> Any:

@@ -3,13 +3,11 @@
 import json
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import click
 
-from llmgateway_cli.account_lists import Record, selected_organizations
+from llmgateway_cli.account_lists import Record, organization_option, organization_path
 from llmgateway_cli.command_lines import ClientGroup
-from llmgateway_cli.commands.budget import organization_option
 from llmgateway_cli.context import ClientContext, IntegerOption, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.shapes import list_of, object_of, text_of
@@ -53,7 +51,7 @@ def show_route(context: ClientContext, route: str, org: str | None) -> None:
 def check_document(context: ClientContext, file: Path, org: str | None) -> None:
     """Check the document in FILE (- for standard input) without storing it."""
     body = {"document": _read(file)}
-    checked = object_of(context.client.management("POST", f"{_path(context, org)}/check", body=body), "check")
+    checked = object_of(context.client.management("POST", _path(context, org, "check"), body=body), "check")
     if context.output.as_json:
         context.output.document(checked)
         return
@@ -72,7 +70,7 @@ def check_document(context: ClientContext, file: Path, org: str | None) -> None:
 def simulate(context: ClientContext, file: Path, days: int, requested: tuple[str, ...], org: str | None) -> None:
     """Try the document in FILE with stored requests: the models that it would have chosen, and their cost."""
     body = {"document": _read(file), "days": days, "requested": list(requested)}
-    answer = context.client.management("POST", f"{_path(context, org)}/simulation", body=body)
+    answer = context.client.management("POST", _path(context, org, "simulation"), body=body)
     done = object_of(answer, "simulation")
     if context.output.as_json:
         context.output.document(done)
@@ -131,7 +129,7 @@ def set_draft(
 def publish(context: ClientContext, route: str, version: int | None, org: str | None) -> None:
     """Publish the draft of a route as a new version, or an earlier version again."""
     body = {} if version is None else {"version": version}
-    _show(context, context.client.management("POST", f"{_path(context, org, route)}/publish", body=body))
+    _show(context, context.client.management("POST", _path(context, org, route, "publish"), body=body))
 
 
 @routes.command("versions")
@@ -141,7 +139,7 @@ def publish(context: ClientContext, route: str, version: int | None, org: str | 
 @pass_context
 def list_versions(context: ClientContext, route: str, org: str | None) -> None:
     """List the versions of a route, the newest first."""
-    listed = list_of(context.client.management("GET", f"{_path(context, org, route)}/versions"), "versions")
+    listed = list_of(context.client.management("GET", _path(context, org, route, "versions")), "versions")
     columns = (Column("VERSION"), Column("CREATED"), Column("BY", rank=1), Column("RULES", shorten=True))
     rows = [
         (
@@ -162,7 +160,7 @@ def list_versions(context: ClientContext, route: str, org: str | None) -> None:
 @pass_context
 def list_savings(context: ClientContext, days: int, org: str | None) -> None:
     """Show what routes saved against their reference models, by route, version, rule and model."""
-    answer = context.client.management("GET", f"{_path(context, org)}/savings", query={"days": str(days)})
+    answer = context.client.management("GET", _path(context, org, "savings"), query={"days": str(days)})
     listed = list_of(answer, "savings")
     columns = (
         Column("ROUTE"),
@@ -198,13 +196,8 @@ def delete_route(context: ClientContext, route: str, org: str | None) -> None:
     context.output.success(f"The route {route!r} was deleted.")
 
 
-def _path(context: ClientContext, org: str | None, route: str = "") -> str:
-    """Return the path of the routes of an organization, or of one of them. Raises CliError if there are several."""
-    listed = selected_organizations(context, org)
-    if len(listed) != 1:
-        raise CliError("You have several organizations, or none.", "Give --org; `llmgateway orgs list` shows them.")
-    path = f"/orgs/{text_of(listed[0], 'id')}/routes"
-    return f"{path}/{quote(route, safe='')}" if route else path
+def _path(context: ClientContext, org: str | None, *segments: str) -> str:
+    return organization_path(context, org, "routes", *segments)
 
 
 def _read(file: Path) -> Any:
