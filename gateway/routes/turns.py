@@ -9,7 +9,7 @@ from gateway.configuration.settings import CONFIG
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, Conversation, CustomTool, FunctionTool
 from gateway.neutral.parts import Message, Text, ToolResult
-from gateway.routes.route_document import Agent, Difficulty, Turn
+from gateway.routes.route_document import DIFFICULTIES, Agent, Difficulty, Turn
 
 TABLE = CONFIG / "routes" / "turns.toml"
 # Bounds of the texts of a conversation, so that its length does not matter.
@@ -144,8 +144,8 @@ def difficulty_of(
     request: ChatRequest, texts: TurnTexts, turn: Turn, stated: str = "", table: TurnTable = TURNS
 ) -> Difficulty:
     """Return how difficult a turn is. An agent may state it itself (`stated`)."""
-    if stated == "small" or stated == "medium" or stated == "large":
-        return stated  # type: ignore[return-value]
+    if stated in DIFFICULTIES:
+        return stated
     points = table.points
     score = points_of(request, texts, turn, table)
     if score >= points["large"]:
