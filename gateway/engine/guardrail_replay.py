@@ -10,10 +10,9 @@ from gateway.callers.vault import Vault
 from gateway.clock import DAY_US
 from gateway.errors import Unavailable
 from gateway.guardrails.rule_sets import Place, RuleSet
-from gateway.guardrails.texts import TextWalk
+from gateway.guardrails.texts import TextReader, TextWalk
 from gateway.metering import payload_table
 from gateway.metering.payload_table import LogInfo
-from gateway.neutral.parts import Media
 from gateway.runtime.threads import compute
 from gateway.store.database import Database
 
@@ -119,8 +118,8 @@ class RetainedRequests:
                     replay.examples.append(ReplayExample(request_id, kind, place, masked, fingerprint))
 
 
-class _Found:
-    """Collects the values in the texts of one request (texts.TextEditor)."""
+class _Found(TextReader):
+    """Collects the values in the texts of one request."""
 
     def __init__(self, rules: RuleSet) -> None:
         self._rules = rules
@@ -133,18 +132,6 @@ class _Found:
             fingerprint = self._rules.fingerprint_of(value)
             self.values.append((match.detector.name, place, mask_value(value), fingerprint))
         return text
-
-    def signed(self, text: str, place: Place) -> str | None:
-        return self.text(text, place)
-
-    def unread(self, kind: str) -> None:
-        """Content without text has no values."""
-
-    def across(self, texts: list[str], place: Place) -> list[str]:
-        return texts
-
-    def media(self, value: Media, place: Place) -> None:
-        """Files without text have no values."""
 
 
 def mask_value(value: str) -> str:

@@ -10,7 +10,7 @@ from gateway.guardrails.checkers import Checker, FoundValue, detector_of
 from gateway.guardrails.guarded_texts import AnswerTexts, Findings, RequestEditor, refusal, unreadable
 from gateway.guardrails.placeholders import Masks
 from gateway.guardrails.rule_sets import CHANGES, GuardrailRule, Match, Place, RuleSet, changes_of, refusing
-from gateway.guardrails.texts import UNREAD_MEDIA
+from gateway.guardrails.texts import UNREAD_MEDIA, TextReader
 from gateway.guardrails.windows import CONTEXT, Replace
 from gateway.neutral.parts import Media
 
@@ -46,8 +46,8 @@ def role_of(place: Place) -> Role:
     return "tool" if place == "tool_results" else "input"
 
 
-class CheckCollector:
-    """Collects what the checkers of some rules must read, each content once (texts.TextEditor)."""
+class CheckCollector(TextReader):
+    """Collects what the checkers of some rules must read, each content once."""
 
     def __init__(self, rules: Sequence[GuardrailRule]) -> None:
         self._rules = rules
@@ -58,15 +58,6 @@ class CheckCollector:
         if text and not text.isspace():
             self._add(Content(text, role_of(place), place))
         return text
-
-    def signed(self, text: str, place: Place) -> str | None:
-        return self.text(text, place)
-
-    def unread(self, kind: str) -> None:
-        """Content without text or bytes is read by no checker."""
-
-    def across(self, texts: list[str], place: Place) -> list[str]:
-        return texts
 
     def media(self, value: Media, place: Place) -> None:
         """Add a file."""

@@ -38,6 +38,25 @@ class TextEditor(Protocol):
     def across(self, texts: list[str], place: Place) -> list[str]: ...
 
 
+class TextReader:
+    """Reads texts and changes none: the base of editors that read what `text` and `media` get."""
+
+    def text(self, text: str, place: Place) -> str:
+        return text
+
+    def signed(self, text: str, place: Place) -> str | None:
+        return self.text(text, place)
+
+    def unread(self, kind: str) -> None:
+        """Content without text or bytes is not read."""
+
+    def media(self, value: Media, place: Place) -> None:
+        """Files without text are not read."""
+
+    def across(self, texts: list[str], place: Place) -> list[str]:
+        return texts
+
+
 class TextWalk:
     """Edits the texts of neutral values. A value without a changed text is returned itself."""
 
