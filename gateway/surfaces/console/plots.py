@@ -92,10 +92,7 @@ def build_plot(
         others.append(stacked[OTHER_SERIES])
     if others:
         shown[OTHER_SERIES] = [sum(column) for column in zip(*others, strict=True)]
-    classes = {name: f"s{index}" for index, name in enumerate(shown)}
-    if others:
-        classes[OTHER_SERIES] = OTHER_CLASS
-    classes |= {name: css_class for name, css_class in colours.items() if name in classes}
+    classes = _choose_classes(shown, colours)
     totals = [sum(values[index] for values in shown.values()) for index in range(len(steps))]
     top = round_up(max([*totals, *(value or 0 for value in before)], default=0))
     place = WIDTH / max(1, len(steps))
@@ -131,10 +128,7 @@ def build_lines(
     before: Sequence[int | None] = (),
 ) -> Plot:
     """Return the plot of `series` that do not add up, as lines with gaps where there is no value; see `build_plot`."""
-    classes = {name: f"s{index}" for index, name in enumerate(series)}
-    if OTHER_SERIES in classes:
-        classes[OTHER_SERIES] = OTHER_CLASS
-    classes |= {name: css_class for name, css_class in colours.items() if name in classes}
+    classes = _choose_classes(series, colours)
     known = [value for values in (*series.values(), before) for value in values if value is not None]
     top = round_up(max(known, default=0))
     place = WIDTH / max(1, len(steps))
@@ -171,6 +165,14 @@ def choose_colours(names: Iterable[str]) -> dict[str, str]:
             free.remove(place)
         taken[name] = f"c{place}"
     return taken
+
+
+def _choose_classes(names: Iterable[str], colours: Mapping[str, str]) -> dict[str, str]:
+    """Return the CSS class of each series: that of `colours`, else that of its rank."""
+    classes = {name: f"s{index}" for index, name in enumerate(names)}
+    if OTHER_SERIES in classes:
+        classes[OTHER_SERIES] = OTHER_CLASS
+    return classes | {name: css_class for name, css_class in colours.items() if name in classes}
 
 
 def _write_before(before: Sequence[int | None], index: int, write: Callable[[int], str]) -> str:
