@@ -5,7 +5,6 @@ from typing import Literal
 from gateway.files.file_rows import FileRow
 from gateway.files.project_files import NewFile
 from gateway.surfaces.bodies import stored_files
-from gateway.surfaces.bodies.validation_errors import invalid
 from gateway.surfaces.visitors.validation_schemas import Body, QueryInteger, TextField, read_query
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import http_responses as http_responses_module
@@ -18,6 +17,7 @@ TAG = "Files"
 PURPOSE = "user_data"
 VERSION_HEADER = "anthropic-version"
 MAX_PAGE_SIZE = 1000
+LIFETIME_FIELD = "expires_in_seconds"
 MAX_LIFETIME_S = 366 * 86_400
 
 
@@ -59,7 +59,7 @@ FORM_FIELDS = {
     "required": ["file"],
     "properties": {
         "file": FILE,
-        "expires_in_seconds": {"type": "integer", "minimum": 3600, "maximum": MAX_LIFETIME_S},
+        LIFETIME_FIELD: {"type": "integer", "minimum": stored_files.MIN_LIFETIME_S, "maximum": MAX_LIFETIME_S},
     },
 }
 
@@ -75,7 +75,8 @@ def create(services: Services, inbound: Inbound) -> Outbound:
     form = read_form(inbound, stored_files.limits_of(services), services.settings.spool_dir)
     file = stored_files.file_of(form, "file")
     kind = stored_files.media_type_of(file.content_type, file.filename)
-    new = NewFile(file.filename, kind, PURPOSE, _lifetime(form.text("expires_in_seconds")))
+    lifetime_s = stored_files.lifetime_of(form, LIFETIME_FIELD, LIFETIME_FIELD, MAX_LIFETIME_S)
+    new = NewFile(file.filename, kind, PURPOSE, lifetime_s)
     stored = services.engine.files.create(caller, new, len(file.data), file.data.pieces())
     return http_responses_module.json_reply(_show(services, stored), inbound.shown_id)
 
@@ -122,14 +123,6 @@ def _show(services: Services, file: FileRow) -> MessageFileAnswer:
         created_at=file.created_at,
         expires_at=file.expires_at,
     )
-
-
-def _lifetime(text: str) -> int | None:
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and 3600 <= int(text[:12]) <= MAX_LIFETIME_S):
-        raise invalid("expires_in_seconds", f"expected a number from 3600 to {MAX_LIFETIME_S}")
-    return int(text)
 
 
 VERSION = HeaderParameter(

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from gateway.errors import InvalidRequest, RangeNotSatisfiable
 from gateway.files.file_rows import FileRow
 from gateway.runtime.byte_ranges import NoSuchRange, read_range
-from gateway.surfaces.bodies.validation_errors import missing
+from gateway.surfaces.bodies.validation_errors import invalid, missing
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web.forms import Form, FormFile, FormLimits
 from gateway.surfaces.web.http import VARY_BY_KEY, HeaderParameter, Inbound, Outbound
@@ -17,6 +17,7 @@ from gateway.worker.services import Services
 RANGE = HeaderParameter("range", "The requested byte range of the file, such as bytes=0-65535.")
 CONTENT: dict[str, Any] = {"type": "string", "format": "binary"}
 OCTETS = "application/octet-stream"
+MIN_LIFETIME_S = 3_600  # in every dialect
 # A media type that a browser or a header could misread is not repeated.
 is_media_type = re.compile(r"[A-Za-z0-9][\w.+-]{0,62}/[A-Za-z0-9][\w.+-]{0,62}", re.ASCII).fullmatch
 KINDS = {
@@ -50,6 +51,17 @@ def file_of(form: Form, name: str) -> FormFile:
     if not len(file.data):
         raise InvalidRequest("The file is empty.", param=name, code="empty_file")
     return file
+
+
+def lifetime_of(form: Form, field: str, param: str, most: int) -> int | None:
+    """Return the seconds in a field of a form after which its file expires, None without the field. Raises
+    InvalidRequest that names `param`."""
+    text = form.text(field)
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and MIN_LIFETIME_S <= int(text[:12]) <= most):
+        raise invalid(param, f"expected a number from {MIN_LIFETIME_S} to {most}")
+    return int(text)
 
 
 def media_type_of(given: str, name: str) -> str:

@@ -26,6 +26,7 @@ from gateway.money import usd_number
 from gateway.runtime.threads import give_way
 from gateway.surfaces.bodies import batch_options
 from gateway.surfaces.bodies.validation_errors import invalid, read_json
+from gateway.surfaces.openai.files import FileExpiry
 from gateway.surfaces.visitors.validation_schemas import Body, QueryInteger, TextField, read_query
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import http_responses as http_responses_module
@@ -108,11 +109,6 @@ class BatchQuery(Body):
     limit = QueryInteger(1, MAX_PAGE_SIZE, load_default=20)
 
 
-class OutputExpiry(Struct, kw_only=True):
-    anchor: Literal["created_at"] = "created_at"
-    seconds: Annotated[int, Meta(ge=3600, le=2_592_000)]
-
-
 class BatchBody(Struct, kw_only=True):
     """Every field that has an effect; all others are accepted and dropped."""
 
@@ -120,7 +116,7 @@ class BatchBody(Struct, kw_only=True):
     endpoint: Literal[ENDPOINTS]  # type: ignore[valid-type]
     completion_window: Annotated[str, Meta(max_length=16)] = "24h"
     metadata: batch_options.Metadata = None
-    output_expires_after: OutputExpiry | None = None
+    output_expires_after: FileExpiry | None = None
     callback_url: batch_options.CallbackUrl = None
     callback_secret: batch_options.CallbackSecret = None
 

@@ -15,7 +15,7 @@ from gateway.surfaces.visitors.validation_schemas import Body, OneOf, QueryInteg
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import http_responses as http_responses_module
 from gateway.surfaces.web.answer_structs import ModelApiAnswer
-from gateway.surfaces.web.forms import FILE, Form, read_form
+from gateway.surfaces.web.forms import FILE, read_form
 from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
@@ -24,7 +24,8 @@ PURPOSES = ("assistants", "batch", "evals", "fine-tune", "user_data", "vision")
 LISTED_PURPOSES = (*PURPOSES, "batch_output")
 MAX_PAGE_SIZE = 10_000
 DAY_S = DAY_US // SECOND_US
-MIN_LIFETIME_S, MAX_LIFETIME_S = 3_600, 30 * DAY_S  # OpenAI API reference, files
+LIFETIME_FIELD = "expires_after[seconds]"
+MAX_LIFETIME_S = 30 * DAY_S  # OpenAI API reference, files
 
 
 class FileAnswer(ModelApiAnswer, kw_only=True):
@@ -81,12 +82,9 @@ class FileQuery(Body):
     purpose = OneOf(LISTED_PURPOSES)
 
 
-Lifetime = Annotated[int, Meta(ge=MIN_LIFETIME_S, le=MAX_LIFETIME_S)]
-
-
 class FileExpiry(Struct, kw_only=True):
     anchor: Literal["created_at"] = "created_at"
-    seconds: Lifetime
+    seconds: Annotated[int, Meta(ge=stored_files.MIN_LIFETIME_S, le=MAX_LIFETIME_S)]
 
 
 class UploadBody(Struct, kw_only=True):
@@ -115,7 +113,7 @@ FORM_FIELDS = {
         "file": FILE,
         "purpose": {"type": "string", "enum": list(PURPOSES)},
         "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
-        "expires_after[seconds]": {"type": "integer", "minimum": MIN_LIFETIME_S, "maximum": MAX_LIFETIME_S},
+        LIFETIME_FIELD: {"type": "integer", "minimum": stored_files.MIN_LIFETIME_S, "maximum": MAX_LIFETIME_S},
     },
 }
 PART_FIELDS = {"type": "object", "required": ["data"], "properties": {"data": FILE}}
@@ -130,7 +128,9 @@ def create(services: Services, inbound: Inbound) -> Outbound:
     purpose = form.text("purpose")
     if purpose not in PURPOSES:
         raise missing("purpose") if not purpose else invalid("purpose", f"expected one of {', '.join(PURPOSES)}")
-    new = NewFile(file.filename, stored_files.media_type_of(file.content_type, file.filename), purpose, _lifetime(form))
+    kind = stored_files.media_type_of(file.content_type, file.filename)
+    lifetime_s = stored_files.lifetime_of(form, LIFETIME_FIELD, "expires_after.seconds", MAX_LIFETIME_S)
+    new = NewFile(file.filename, kind, purpose, lifetime_s)
     stored = services.engine.files.create(caller, new, len(file.data), file.data.pieces())
     return http_responses_module.json_reply(show(services, stored), inbound.shown_id)
 
@@ -221,15 +221,6 @@ def show(services: Services, file: FileRow) -> FileAnswer:
     if file.expires_at is not None:
         answer.expires_at = file.expires_at // SECOND_US
     return answer
-
-
-def _lifetime(form: Form) -> int | None:
-    text = form.text("expires_after[seconds]")
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit() and MIN_LIFETIME_S <= int(text[:12]) <= MAX_LIFETIME_S):
-        raise invalid("expires_after.seconds", f"expected a number from {MIN_LIFETIME_S} to {MAX_LIFETIME_S}")
-    return int(text)
 
 
 def _show_upload(services: Services, upload: FileRow, file: FileRow | None = None) -> UploadAnswer:
