@@ -7,18 +7,15 @@ from typing import Any, NamedTuple
 from msgspec import Struct, json
 
 from gateway.callers.vault import Vault
-from gateway.jobs.job_rows import JobRows, Moves
-from gateway.metering.payload_table import pack, unpack
-from gateway.runtime.threads import compute_if
+from gateway.jobs.job_rows import CALLBACK_TABLE, JobRows, Moves
+from gateway.metering.payload_table import pack_off_loop, unpack_off_loop
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
 
 PREFIX = "batch"
 MESSAGES_PREFIX = "msgbatch"
 TABLE = "batch_job"
-CALLBACK_TABLE = "job_callback"
 PAGE_ROWS = 200
-LARGE = 1 << 15  # bytes of an answer that is packed in a thread
 
 # The states of a batch, with the names of OpenAI's API.
 VALIDATING = "validating"  # its lines are checked; nothing is reserved
@@ -184,7 +181,7 @@ class LineRows:
 
     def row(self, batch: str, number: int, request: str, status: int, answer: bytes, cost_nusd: int) -> Row:
         """Return the journal row of a result."""
-        packed = compute_if(len(answer) > LARGE, pack, self._vault, answer)
+        packed = pack_off_loop(self._vault, answer)
         return INSERT_LINE, LineRow(batch, number, request, status, cost_nusd, packed)
 
     def insert(self, row: Row) -> None:
@@ -194,8 +191,7 @@ class LineRows:
 
     def open(self, line: LineRow) -> bytes:
         """Return the answer of a result."""
-        answer = bytes(line.answer)
-        return compute_if(len(answer) > LARGE, unpack, self._vault, answer)
+        return unpack_off_loop(self._vault, bytes(line.answer))
 
     def numbers(self, batch: str) -> set[int]:
         """Return the numbers of the lines with results."""

@@ -8,7 +8,6 @@ from gateway import ids
 from gateway.accounts import projects
 from gateway.batches.batch_runs import CLAIM_US, BatchRun, RunParts, clean_up, hold_all, lines_of
 from gateway.batches.batch_table import (
-    CALLBACK_TABLE,
     CANCELING,
     MESSAGES_PREFIX,
     MOVES,
@@ -34,7 +33,7 @@ from gateway.files.file_rows import FileRow
 from gateway.files.project_files import Files, check_kept
 from gateway.jobs.callbacks import CallbackEvent, CallbackOptions, Callbacks, Deliveries
 from gateway.jobs.job_endings import JobEndings
-from gateway.jobs.job_rows import JobOwner, owner_of
+from gateway.jobs.job_rows import CALLBACK_TABLE, JobOwner, owner_of
 from gateway.jobs.rounds import Rounds, StoreClock
 from gateway.limits.cost_bound import CostBound
 from gateway.limits.holds import Holds

@@ -11,6 +11,7 @@ from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
 
 EVENT_PREFIX = "evt_"
+CALLBACK_TABLE = "job_callback"  # of all kinds but videos, which have one of their own
 BATCH_SIZE = 500  # rows that one transaction deletes
 
 

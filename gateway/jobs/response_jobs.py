@@ -14,15 +14,14 @@ from gateway.callers.authentication import Caller
 from gateway.callers.vault import Vault
 from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.errors import GatewayError, InvalidRequest, Unavailable
-from gateway.jobs.job_rows import JobRows, Moves, owner_of
+from gateway.jobs.job_rows import CALLBACK_TABLE, JobRows, Moves, owner_of
 from gateway.jobs.rounds import StoreClock
-from gateway.metering.payload_table import pack, unpack
+from gateway.metering.payload_table import LARGE, pack_off_loop, unpack_off_loop
 from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.threads import compute_if, pause, spawn, work_for
 from gateway.store.database import Database
 
 TABLE = "response_job"
-CALLBACK_TABLE = "job_callback"
 QUEUED = "queued"
 IN_PROGRESS = "in_progress"
 COMPLETED = "completed"
@@ -46,7 +45,6 @@ POLL_S = 0.1
 MAX_POLL_S = 1.0
 HEARTBEAT_S = 15.0
 MAX_READ_S = 3600.0
-LARGE = 1 << 15
 KEEP_DAYS = 30
 KEEP_EVENTS_US = DAY_US  # after the end
 MAX_RUNNING = 200  # of an organization
@@ -266,7 +264,7 @@ class ResponseJobs:
         return compute_if(len(sealed) > LARGE, lambda: self._vault.open(sealed).encode())
 
     def _pack(self, frames: bytes) -> bytes:
-        return compute_if(len(frames) > LARGE, pack, self._vault, frames)
+        return pack_off_loop(self._vault, frames)
 
     def _has_ended(self, ident: str) -> bool:
         """Return whether a response has ended or was deleted, without reading its request."""
@@ -287,8 +285,7 @@ class ResponseJobs:
         wanted: list[bytes] = []
         last = after
         for first, following, packed in self._database.query_rows(sql, (ident, after + 1)):
-            data = bytes(packed)
-            frames = compute_if(len(data) > LARGE, unpack, self._vault, data).split(END)[:-1]
+            frames = unpack_off_loop(self._vault, bytes(packed)).split(END)[:-1]
             wanted += [frame + END for frame in frames[max(0, after + 1 - first) :]]
             last = following - 1
         return b"".join(wanted), last

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.callers.vault import Vault
 from gateway.errors import Unavailable
 from gateway.runtime.loop_turns import ShouldContinue, always
-from gateway.runtime.threads import pause
+from gateway.runtime.threads import compute_if, pause
 from gateway.runtime.zstd import zstd
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
@@ -89,6 +89,7 @@ SENT_CUT = 2
 ANSWER_CUT = 4
 RAW_CUT = 8
 LEVEL = 3
+LARGE = 1 << 15  # bytes that are packed in a thread
 PURGE_ROWS = 500
 # A purge ends after this many batches; the next one continues.
 PURGE_BATCHES = 1000
@@ -179,6 +180,16 @@ def unpack(vault: Vault, packed: bytes) -> bytes:
         return zstd.decompress(vault.open_bytes(packed))
     except zstd.ZstdError:
         raise Unavailable("A stored payload is damaged.") from None
+
+
+def pack_off_loop(vault: Vault, data: bytes) -> bytes:
+    """Pack data, in a thread if it is large."""
+    return compute_if(len(data) > LARGE, pack, vault, data)
+
+
+def unpack_off_loop(vault: Vault, packed: bytes) -> bytes:
+    """Unpack data, in a thread if it is large. Unavailable."""
+    return compute_if(len(packed) > LARGE, unpack, vault, packed)
 
 
 def write_row(row: PayloadRow) -> Row:
