@@ -28,6 +28,7 @@ DELETE = ManagementCall(f"DELETE {ROUTES}/<route_name>")
 DAYS = 30
 SHOWN_VERSIONS = 10
 SHOWN_SAVINGS = 50
+SHOWN_CHOICES = 10
 EXAMPLE = {
     "rules": [
         {"name": "sub-agents", "when": {"agent": "sub"}, "use": "claude-haiku-5-5"},
@@ -80,7 +81,7 @@ def _check(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
 def _run(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
     fields = {"document": _document_of(form)}
     done = SIMULATE.run(visitor, inbound, fields, organization_id=form["organization"])
-    models = "; ".join(f"{one['rule']} → {one['model']}: {one['requests']}" for one in done["choices"][:SHOWN_VERSIONS])
+    models = "; ".join(f"{one['rule']} → {one['model']}: {one['requests']}" for one in done["choices"][:SHOWN_CHOICES])
     before, after = (round_usd(parse_usd(done[name])) for name in ("cost", "newCost"))
     return (
         f"The {done['requests']} chat requests of the last week cost {before} and would cost {after}. "
