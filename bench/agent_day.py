@@ -289,7 +289,7 @@ class Sums:
 
 
 def replay(model: str, policy: str, turns: int, seed: int, pause_s: float) -> tuple[dict[str, Sums], Counter[str]]:
-    """Play the day with this model and setting of cache markers, in a gateway of its own. Return the sums by kind of
+    """Play the day with this model and setting of cache markers, in a separate gateway. Return the sums by kind of
     turn, and the number of turns by the model that answered."""
     gateways = import_from_tests("gateways")
     shared = import_from_tests("shared")

@@ -23,7 +23,7 @@ from gateway.store.database import WHOLE, Database, ListSlice
 SCOPES = ("organization", "project", "key")
 MAX_GUARDRAILS = 100  # in force: without those of archived projects and their keys
 MAX_STORED = 1000  # those of archived projects among them, which may be activated again
-MAX_PATTERNS = 200  # own regular expressions of all rules of an organization: each has memory of its own
+MAX_PATTERNS = 200  # regular expressions in all rules of an organization: each one takes memory
 MAX_EXCEPTIONS = 500  # of one rule
 MAX_COUNTS = 5000  # rows of a report of findings
 

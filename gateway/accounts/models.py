@@ -214,7 +214,7 @@ class WorkloadIdentity(Base):
 
 
 class WorkloadAudience(Base):
-    """The organization whose tokens have an issuer and audience; `digest` is the SHA-256 of both."""
+    """The organization of the tokens with an issuer and audience; `digest` is the SHA-256 of both."""
 
     digest = peewee.CharField(64, primary_key=True)
     organization = peewee.CharField(40)

@@ -48,7 +48,7 @@ def add(database: Database, organization_id: str, user_id: str, name: str, query
 
 
 def remove(database: Database, view: SavedView) -> None:
-    """Delete a view; nothing happens if it is gone already."""
+    """Delete a view; nothing happens if it was already deleted."""
     database.write(lambda: database.execute("DELETE FROM saved_view WHERE id = ?", (view.id,)))
 
 

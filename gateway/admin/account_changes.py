@@ -54,8 +54,8 @@ CODE = "too_many_changes"
 MEMBER_PART = 4
 DEVELOPERS_PART = (3, 4)
 ADVICE = (
-    "as many as there may be here: go on when the day is over, or ask the operator of this installation to raise "
-    "limits.max_changes. What is there can be deleted."
+    "as many as there may be here: continue when the day is over, or ask the operator of this installation to raise "
+    "limits.max_changes. Existing entries can be deleted."
 )
 
 

@@ -18,7 +18,7 @@ from gateway.batches.batch_table import (
     FINALIZING,
     FIRST_ERROR,
     IN_PROGRESS,
-    MOVES,
+    TRANSITIONS,
     VALIDATING,
     BatchError,
     BatchJob,
@@ -58,7 +58,7 @@ TOO_LARGE = (
     "to the limit."
 )
 
-INPUT_LOST = "The input of the batch is gone, so it cannot be continued."
+INPUT_LOST = "The input of the batch was lost, so it cannot be continued."
 
 log = logging.getLogger("gateway")
 
@@ -92,7 +92,7 @@ class RunParts:
 
 
 class BatchClaim:
-    """A batch that this worker has. `job` is its row; `lost`: another worker has it, or it has ended."""
+    """A batch that this worker claimed. `job` is its row; `lost`: another worker has it, or it has ended."""
 
     def __init__(self, rows: BatchRows, job: BatchJob, clock: Clock) -> None:
         self._rows = rows
@@ -186,7 +186,7 @@ class BatchRun:
         if self._job.state == IN_PROGRESS:
             self._send_all()
         while self._job.state == IN_PROGRESS and self._is_done():
-            self._claim.move(state=MOVES[IN_PROGRESS, "done"], **self._sums())
+            self._claim.move(state=TRANSITIONS[IN_PROGRESS, "done"], **self._sums())
         if self._claim.lost or not self._may_continue():
             return
         if self._job.state == CANCELING:
@@ -213,7 +213,7 @@ class BatchRun:
         values = {"total": checked.total, "bound_nusd": checked.bound_nusd}
         while not self._claim.lost and self._job.state == VALIDATING:
             started_at = self._clock.now_us()
-            self._claim.move(state=MOVES[VALIDATING, "valid"], started_at=started_at, **values)
+            self._claim.move(state=TRANSITIONS[VALIDATING, "valid"], started_at=started_at, **values)
 
     # The lines.
 
@@ -227,7 +227,7 @@ class BatchRun:
     def _send_some(self, lines: Iterator[InputLine]) -> None:
         """Send one line after the other until none is left; several greenlets do this."""
         work_for(self._job.organization)
-        while self._goes_on():
+        while self._may_send():
             with self._next:
                 line = next(lines, None)
             if line is None:
@@ -245,9 +245,9 @@ class BatchRun:
     def _send(self, line: InputLine) -> None:
         job = self._job
         for number in range(1, MAX_TRIES + 1):
-            while self._clock.monotonic() < self._paused_until and self._goes_on():
+            while self._clock.monotonic() < self._paused_until and self._may_send():
                 pause(STEP_S)
-            if not self._goes_on():
+            if not self._may_send():
                 return
             request_id = ids.new_hex()
             reservation = SentLine(None if self._task.up_to_limit else self._funds)
@@ -276,7 +276,7 @@ class BatchRun:
         wait_s = min(FIRST_WAIT_S * 2 ** min(self._failures - 1, 10), MAX_WAIT_S)
         self._paused_until = now + max(wait_s, min(answer.retry_after_s, MAX_WAIT_S))
 
-    def _goes_on(self) -> bool:
+    def _may_send(self) -> bool:
         return (
             self._running
             and self._claim.is_held()
@@ -379,7 +379,7 @@ class BatchRun:
                 "outcome": json.encode(outcome).decode(),
                 **values,
             },
-            tells=bool(self._task.callback_url),
+            has_callback=bool(self._task.callback_url),
         )
         ended = self._parts.endings.end(job, end)
         if ended is None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, json
 
 from gateway.callers.vault import Vault
-from gateway.jobs.job_rows import CALLBACK_TABLE, JobRows, Moves
+from gateway.jobs.job_rows import CALLBACK_TABLE, JobRows, Transitions
 from gateway.metering.payload_table import pack_off_loop, unpack_off_loop
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
@@ -28,7 +28,7 @@ CANCELING = "cancelling"
 CANCELED = "cancelled"
 ENDED = frozenset((COMPLETED, FAILED, EXPIRED, CANCELED))
 
-MOVES = Moves(
+TRANSITIONS = Transitions(
     "batch",
     {
         (VALIDATING, "valid"): IN_PROGRESS,
@@ -45,7 +45,7 @@ MOVES = Moves(
 
 
 class BatchTask(Struct, frozen=True, kw_only=True):
-    """What a batch was asked for; sealed. `up_to_limit`: nothing is held for the whole batch, and its lines run until
+    """The options of a batch; encrypted. `up_to_limit`: nothing is held for the whole batch, and its lines run until
     a limit refuses them. `one_file`: all results are in one file, which is read through the batch alone. `lifetime_s`
     is that of its files, None: the default."""
 

@@ -1,4 +1,4 @@
-"""What batches need of the surfaces: how a line becomes a request, and how batches and results look in a dialect."""
+"""The interface from batches to the surfaces: reads lines as requests, writes batches and results in a dialect."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

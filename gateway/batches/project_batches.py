@@ -10,9 +10,9 @@ from gateway.batches.batch_runs import CLAIM_US, BatchRun, RunParts, clean_up, h
 from gateway.batches.batch_table import (
     CANCELING,
     MESSAGES_PREFIX,
-    MOVES,
     PREFIX,
     TABLE,
+    TRANSITIONS,
     VALIDATING,
     BatchJob,
     BatchRows,
@@ -112,7 +112,7 @@ class Batches:
                 refusals = hold_all(self._holds, job.id, checked.bounds)
                 if refusals:
                     raise SpendingLimitReached(refusals[0].message, code=refusals[0].code)
-            state = MOVES[VALIDATING, "valid"]
+            state = TRANSITIONS[VALIDATING, "valid"]
             now = self._clock.now_us()
             return self._insert(
                 caller,
@@ -134,7 +134,7 @@ class Batches:
 
     def page(self, caller: Caller, after: str, limit: int, newest_first: bool, prefix: str) -> list[BatchJob]:
         """Return up to `limit` batches of a kind that the caller may see, after the id `after` ("": from the start)."""
-        # The batches of a kind follow one another in the order of ids, whose digits are hexadecimal.
+        # Ids have hexadecimal digits after the prefix, so `g` sorts after all batches of a kind.
         start = f"{prefix}_g" if newest_first else f"{prefix}_"
         page = self.rows.page(owner_of(caller), after or start, limit, newest_first)
         return [job for job in page if job.id.startswith(f"{prefix}_")]
@@ -153,10 +153,10 @@ class Batches:
             job = find()
             if job.state == CANCELING:
                 return job
-            if (job.state, "cancel") not in MOVES:
+            if (job.state, "cancel") not in TRANSITIONS:
                 raise Conflict(f"The batch is {job.state} and cannot be cancelled.", code="batch_ended")
             now = self._clock.now_us()
-            change = partial(self.rows.change, job, state=MOVES[job.state, "cancel"], canceled_at=now)
+            change = partial(self.rows.change, job, state=TRANSITIONS[job.state, "cancel"], canceled_at=now)
             changed = self._database.write(change)
             if changed is not None:
                 return changed
@@ -179,7 +179,7 @@ class Batches:
         return self._files.open(file)
 
     def event_of(self, job_id: str) -> CallbackEvent | None:
-        """Return the event that tells of the end of a batch; None when it was deleted. Unavailable."""
+        """Return the event for the end of a batch; None when it was deleted. Unavailable."""
         job = self.rows.find(job_id)
         if job is None:
             return None

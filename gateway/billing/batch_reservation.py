@@ -69,7 +69,7 @@ class SentLine:
 
 
 class LineReservation(Reservation, kw_only=True, eq=False):
-    """The reservation of a line, whose call is not in the crash journal."""
+    """The reservation of a line. Its call is not in the crash journal."""
 
     journaled: ClassVar[bool] = False
 

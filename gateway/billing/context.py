@@ -43,7 +43,7 @@ from gateway.store.journal import Ticket
 # The outcome of a request: its attempts, the usage and cost of each, and the routing trail shown to the caller.
 
 PAYMENT_REQUIRED = 402
-GUARDRAIL_BLOCKED = "guardrail_blocked"  # the end of an attempt whose streamed answer a guardrail blocked
+GUARDRAIL_BLOCKED = "guardrail_blocked"  # the end of an attempt: a guardrail blocked its streamed answer
 SUPERSEDED = "superseded"  # the error of an attempt when another one of its request answered first
 UNFINISHED = ("client_disconnect", GUARDRAIL_BLOCKED, SUPERSEDED, "interrupted")
 MAX_ERROR_TEXT = 500  # characters of a provider's error text that are stored
@@ -333,7 +333,7 @@ class RequestContext(Struct, eq=False):
     # Facts from headers, completed from the body (surfaces/web/attribution.py).
 
     session: str = ""  # the session of an agent, as `session_ids` stores it
-    end_user: str = ""  # the person whom the caller serves, as a limit counts it
+    end_user: str = ""  # the caller's end user, as limits count it
     metadata: dict[str, str] = field(default_factory=dict)
     attribution: Attribution | None = None  # None unless usage rows have a label, a session, metadata or a route
 

@@ -1,5 +1,5 @@
-"""What all settlements of a worker share: its budgets, journal and intents, entries until they are durable, and the
-reservation of a single upstream call with the discount on its price."""
+"""The shared parts of all settlements of a worker: its budgets, journal and intents, entries until they are durable,
+and the reservation of a single upstream call with the discount on its price."""
 
 import logging
 import sys

@@ -79,7 +79,7 @@ def _last(dates: Iterable[str]) -> str:
 
 # The successor of a model: the newest one of the same series that can do as much.
 #
-# A series is a family of models whose ids differ in versions and dates alone, such as `claude-3-5-haiku` and
+# A series is a family of models. Their ids differ in versions and dates alone, such as `claude-3-5-haiku` and
 # `claude-haiku-4-5`. Sizes (`8b`) and further words (`mini`, `pro`) are parts of its name.
 
 WORDS = re.compile(r"[^-._:/@ ]+")

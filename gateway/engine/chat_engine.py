@@ -216,8 +216,8 @@ class ChatEngine(Executor[ChatRequest]):
 
     def _plan(self, context: RequestContext, request: ChatRequest) -> tuple[RoutePlan, ChatRequest]:
         """Plan as for every request, with the caller's cache key hashed, or that of the session in its place, and the
-        response format prepared for JSON repair. The request keeps the name of a route that it names, whose models are
-        planned."""
+        response format prepared for JSON repair. The request keeps the name of a route; the models of the
+        route are planned."""
         if request.requested_model in self._route_book.names and context.routed is not request:
             routed = self.routes.apply(context, request)
             if routed is not None:
@@ -258,7 +258,7 @@ class ChatEngine(Executor[ChatRequest]):
         return record
 
     def _without_route(self, context: RequestContext, request: ChatRequest) -> ChatRequest:
-        """Return the request for the models of its route, whose session does not keep them yet."""
+        """Return the request for the models of its route, without a change of the models that the session keeps."""
         if request.requested_model in self._route_book.names:
             return self.routes.apply(context, request, remember=False) or request
         return request

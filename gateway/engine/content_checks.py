@@ -30,7 +30,7 @@ CALLS, CALLS_EACH = 64, 24  # of a worker, and of an organization
 MOST_WAITING, MOST_WAITING_EACH = 500, 150  # the same for those that wait
 MOST_ANSWER = 1 << 20  # bytes
 LARGE = 1 << 16
-KEPT = 20_000  # contents whose findings a worker remembers, by digest
+KEPT = 20_000  # contents with findings that a worker remembers, by digest
 KEPT_S = 24 * 3600.0
 KEPT_FINDINGS = 100  # of one content; more are not remembered
 FAILURES = 3  # in succession that are reported
@@ -41,15 +41,15 @@ REMEDY = (
 )
 CHECKED, KNOWN_BEFORE, FAILED = "checked", "remembered", "failed"
 
-# Asks a classifier model about pieces; returns what it found in each.
+# Sends pieces to a classifier model; returns its findings in each.
 Classify = Callable[[RequestContext, Checker, Sequence[CheckedPiece], float], list[list[FoundValue]]]
 # A content that is known: equal settings may name different checkers in two organizations, such as a custom model.
 KnownPlace = tuple[str, Checker, bytes]  # the id of the organization, and the digest of the content
-Wanted = Mapping[Checker, Mapping[tuple[Role, str], Content]]
+ContentsByChecker = Mapping[Checker, Mapping[tuple[Role, str], Content]]
 
 
-class Asker(NamedTuple):
-    """For whom checkers are asked: an organization, by the id of a request, with its context if it has one."""
+class CheckScope(NamedTuple):
+    """The scope of a check: an organization and the id of a request, with its context if it has one."""
 
     organization_id: str
     ident: str
@@ -57,15 +57,15 @@ class Asker(NamedTuple):
 
 
 class CheckResults(NamedTuple):
-    """What was found, by checker, role and text, and why checkers failed."""
+    """The findings by checker, role and text, and the errors of checkers that failed."""
 
     found: dict[tuple[Checker, Role, str], tuple[FoundValue, ...]]
     failed: dict[Checker, str]
 
 
 class ContentChecks:
-    """Asks the checkers of rules. Findings of a content are remembered for its organization, so that the earlier turns
-    of a session are not checked again. `classify` asks classifier models; it is set when the engine is complete."""
+    """Calls the checkers of rules. Findings of a content are remembered for its organization, so that the earlier turns
+    of a session are not checked again. `classify` calls classifier models; it is set when the engine is complete."""
 
     def __init__(self, transport: Transport, vault: Vault, clock: Clock, counters: Counters, states: StateLog) -> None:
         self._states = states
@@ -78,13 +78,13 @@ class ContentChecks:
         self._slots = FairSlots(CALLS, CALLS_EACH, MOST_WAITING, MOST_WAITING_EACH)
         self.classify: Classify | None = None
 
-    def check(self, asker: Asker, wanted: Wanted, remembered: bool = True) -> CheckResults:
+    def check(self, scope: CheckScope, contents_by_checker: ContentsByChecker, remembered: bool = True) -> CheckResults:
         """Return what the checkers find in their contents. Never raises; a checker that fails is in `failed`.
         `remembered`: contents are looked up among those that are known, and remembered."""
         results = CheckResults({}, {})
         jobs = [
-            (checker, Job(self._ask, asker, checker, list(contents.values()), remembered))
-            for checker, contents in wanted.items()
+            (checker, Job(self._check_contents, scope, checker, list(contents.values()), remembered))
+            for checker, contents in contents_by_checker.items()
         ]
         for checker, job in jobs:
             try:
@@ -92,9 +92,9 @@ class ContentChecks:
             except GatewayError as error:
                 self._counters.add("guardrail_checks_total", (checker.form, FAILED))
                 results.failed[checker] = error.message
-                self._report_failure(asker.organization_id, checker, error.message)
+                self._report_failure(scope.organization_id, checker, error.message)
             else:
-                self._report_success(asker.organization_id, checker)
+                self._report_success(scope.organization_id, checker)
         return results
 
     def _report_failure(self, organization_id: str, checker: Checker, reason: str) -> None:
@@ -127,8 +127,8 @@ class ContentChecks:
     ) -> CheckedRules:
         """Return what the checkers of rules found in what was collected; `findings` has those that failed. Unavailable
         where a rule blocks when its checker fails, unless it is too `late` for that."""
-        asker = Asker(context.caller.organization_id, context.request_id, context)
-        results = self.check(asker, collector.contents, remembered)
+        scope = CheckScope(context.caller.organization_id, context.request_id, context)
+        results = self.check(scope, collector.contents, remembered)
         for rule in rules:
             if rule.checker is None or rule.checker not in results.failed:
                 continue
@@ -140,17 +140,17 @@ class ContentChecks:
             findings.failed.add((rule, answer))
         return CheckedRules(rules, all_rules, results.found)
 
-    def _ask(
-        self, asker: Asker, checker: Checker, contents: list[Content], remembered: bool
+    def _check_contents(
+        self, scope: CheckScope, checker: Checker, contents: list[Content], remembered: bool
     ) -> dict[tuple[Checker, Role, str], tuple[FoundValue, ...]]:
         large = sum(len(content.text) for content in contents) > LARGE
-        found = self._known_of(asker.organization_id, checker, contents, large) if remembered else {}
+        found = self._find_known(scope.organization_id, checker, contents, large) if remembered else {}
         unknown = [content for content in contents if (checker, content.role, content.text) not in found]
         if not unknown:
             return found
         _check_size(unknown)
         pieces = compute_if(large, cut, checker.kind, unknown)
-        verdicts = self._judge(asker, checker, pieces, large)
+        verdicts = self._judge(scope, checker, pieces, large)
         values: list[list[FoundValue]] = [[] for _ in unknown]
         unclear: set[int] = set()  # contents of a piece with a finding that may concern another one
         for piece, verdict in zip(pieces, verdicts, strict=True):
@@ -161,11 +161,11 @@ class ContentChecks:
         for number, content in enumerate(unknown):
             judged = found[checker, content.role, content.text] = tuple(values[number])
             if remembered and number not in unclear and len(judged) <= KEPT_FINDINGS:
-                self._remember((asker.organization_id, checker, content.digest), judged)
+                self._remember((scope.organization_id, checker, content.digest), judged)
         self._counters.add("guardrail_checks_total", (checker.form, CHECKED), len(unknown))
         return found
 
-    def _known_of(
+    def _find_known(
         self, organization_id: str, checker: Checker, contents: list[Content], large: bool
     ) -> dict[tuple[Checker, Role, str], tuple[FoundValue, ...]]:
         found = {}
@@ -177,32 +177,34 @@ class ContentChecks:
             self._counters.add("guardrail_checks_total", (checker.form, KNOWN_BEFORE), len(found))
         return found
 
-    def _judge(self, asker: Asker, checker: Checker, pieces: list[CheckedPiece], large: bool) -> list[list[FoundValue]]:
+    def _judge(
+        self, scope: CheckScope, checker: Checker, pieces: list[CheckedPiece], large: bool
+    ) -> list[list[FoundValue]]:
         """Return what the checker found in each piece. GatewayError."""
         end = self._clock.monotonic() + checker.timeout_ms / 1000
         form = FORMS.get(checker.form)
         if form is None:
-            if self.classify is None or asker.context is None:
-                raise UpstreamFailed("A classifier model is asked by requests alone.")
-            return self.classify(asker.context, checker, pieces, end)
+            if self.classify is None or scope.context is None:
+                raise UpstreamFailed("Classifier models check requests only, because a request pays for the call.")
+            return self.classify(scope.context, checker, pieces, end)
         credential = self._vault.open(checker.sealed)
-        request = CheckRequest(checker, credential, pieces, asker.ident, self._clock.now_us())
+        request = CheckRequest(checker, credential, pieces, scope.ident, self._clock.now_us())
         calls = compute_if(large, form, request)
-        asked = {id(piece) for call in calls for piece in call.pieces}
-        if len(calls) > MOST_CALLS or any(id(piece) not in asked for piece in pieces):
+        sent = {id(piece) for call in calls for piece in call.pieces}
+        if len(calls) > MOST_CALLS or any(id(piece) not in sent for piece in pieces):
             raise UpstreamFailed("The checker would need too many calls, or has nothing to look for here.")
         found: dict[int, list[FoundValue]] = {id(piece): [] for piece in pieces}
-        for call, verdicts in zip(calls, self._call_all(asker, calls, end), strict=True):
+        for call, verdicts in zip(calls, self._call_all(scope, calls, end), strict=True):
             for piece, verdict in zip(call.pieces, verdicts, strict=True):
                 found[id(piece)] += verdict
         return [found[id(piece)] for piece in pieces]
 
-    def _call_all(self, asker: Asker, calls: list[CheckCall], end: float) -> list[list[list[FoundValue]]]:
+    def _call_all(self, scope: CheckScope, calls: list[CheckCall], end: float) -> list[list[list[FoundValue]]]:
         verdicts: list[list[list[FoundValue]]] = []
         running: list[Job[list[list[FoundValue]]]] = []
         try:
             for call in calls:
-                running.append(Job(self._call, asker.organization_id, call, end))
+                running.append(Job(self._call, scope.organization_id, call, end))
                 if len(running) - len(verdicts) >= PARALLEL:
                     verdicts.append(self._result(running[len(verdicts)], end))
             while len(verdicts) < len(running):

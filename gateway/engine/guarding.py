@@ -17,7 +17,7 @@ from gateway.callers.guardrail_rows import read_rules
 from gateway.callers.vault import Vault
 from gateway.clock import Clock
 from gateway.control.version import Control, VersionedCache
-from gateway.engine.content_checks import Asker, ContentChecks
+from gateway.engine.content_checks import CheckScope, ContentChecks
 from gateway.engine.guarded_requests import GuardedRequest
 from gateway.engine.planning import RoutePlan
 from gateway.errors import ContentRefused, InvalidRequest, Unavailable
@@ -64,7 +64,7 @@ RECORD = Statement(
 
 class TestedText(NamedTuple):
     """The result of rules for a text: the values that they found, each with the fingerprint by which an exception names
-    it, and the text that would be sent. `failed` are the rules whose checker failed, with the reason."""
+    it, and the text that would be sent. `failed` are the rules with a checker that failed, and the reason."""
 
     matches: list[tuple[Match, str]]
     text: str
@@ -232,11 +232,11 @@ class Guarding:
         self, organization_id: str, rules: RuleSet, checked: Sequence[GuardrailRule], tested: TestedText, place: Place
     ) -> TestedText:
         """Return a tested text with what the checkers find in it, as the other rules leave it."""
-        # Classifier models are asked by requests, which pay for them.
+        # Classifier models run for requests only, which pay for them.
         checked = [rule for rule in checked if rule.checker and rule.checker.kind.address != NO_ADDRESS]
         collector = CheckCollector(checked)
         collector.text(tested.text, place)
-        results = self.checks.check(Asker(organization_id, new_hex()), collector.contents, remembered=False)
+        results = self.checks.check(CheckScope(organization_id, new_hex()), collector.contents, remembered=False)
         found = CheckedRules(checked, rules, results.found)
         key = hmac.digest(self._secret, f"test\0{organization_id}".encode(), "sha256")
         editor = CheckedEditor(found, Masks(key), Findings())

@@ -50,7 +50,7 @@ class NewFile(NamedTuple):
 
 
 class FileOwner(NamedTuple):
-    """The owner of a file that the gateway made, whose key may not be valid any more."""
+    """The owner of a file that the gateway made. The key may not be valid any more."""
 
     organization_id: str
     project_id: str
@@ -309,7 +309,7 @@ class Files:
 
 
 def check_kept(caller: Caller) -> None:
-    """Raise InvalidRequest for a caller for whom nothing may be stored."""
+    """Raise InvalidRequest for a caller under zero data retention."""
     if keeps_nothing(caller.rules):
         raise InvalidRequest(ZERO_RETENTION, code="zdr_storage_conflict")
 

@@ -86,7 +86,7 @@ class Checker(Struct, frozen=True):
 
 
 class FoundValue(Struct, frozen=True):
-    """What a checker found: a kind, and its place in characters; without an end it is the whole text."""
+    """A finding of a checker: a kind, and its place in characters; without an end it is the whole text."""
 
     kind: str
     start: int = 0

@@ -21,7 +21,7 @@ Replace = Callable[[Match, str], str]
 
 
 class Stage(Protocol):
-    """What a text of a stream passes through: `feed` returns what may be sent on now, `flush` the rest at its end."""
+    """A filter of a streamed text: `feed` returns the part that may be sent now, `flush` the rest at the end."""
 
     def feed(self, text: str) -> str: ...
     def flush(self) -> str: ...

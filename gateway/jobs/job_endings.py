@@ -15,18 +15,18 @@ from gateway.store.database import Database
 J = TypeVar("J", bound=JobRow)
 
 
-class ConcurrentMove(Exception):
-    """Another worker moved the job meanwhile."""
+class ConcurrentChange(Exception):
+    """Another worker changed the job at the same time."""
 
 
 class JobEnd(NamedTuple):
     """How a job ends: the new values of its columns, its usage row (None: no row), its cost, and whether a callback
-    tells of it."""
+    reports it (`has_callback`)."""
 
     values: dict[str, Any]
     record: UsageRecord | None = None
     cost_nusd: int = 0
-    tells: bool = False
+    has_callback: bool = False
 
 
 class JobEndings(Generic[J]):
@@ -40,7 +40,7 @@ class JobEndings(Generic[J]):
         self._database: Database = jobs.database
 
     def end(self, job: J, end: JobEnd) -> J | None:
-        """Write the end of a job with its hold. Return the new job, None when another worker ended or moved it first.
+        """Write the end of a job with its hold. Return the new job, None when another worker ended or changed it first.
         Unavailable."""
         ended: list[J] = []
 
@@ -51,7 +51,7 @@ class JobEndings(Generic[J]):
         charged = record is None or record.mode == CREDITS
         try:
             settled = self._holds.settle(job.id, end.cost_nusd, charged, write)
-        except ConcurrentMove:
+        except ConcurrentChange:
             return None
         if settled:
             return ended[-1]
@@ -61,7 +61,7 @@ class JobEndings(Generic[J]):
         """Write the end; runs inside the transaction that ends the hold."""
         moved = self._jobs.change(job, **end.values)
         if moved is None:
-            raise ConcurrentMove
+            raise ConcurrentChange
         record = end.record
         cost_nusd = 0 if record is None else record.cost_nusd
         budgets = [*self._holds.budgets(job.id), *self._holds.budgets(job.id + CALL_HOLD)]
@@ -71,6 +71,6 @@ class JobEndings(Generic[J]):
             self._database.execute(RECORD.sql, (*record, teams))
             for statement, params in write_groups(record.request, record.attempt, groups):
                 self._database.execute(statement.sql, params)
-        if end.tells:
+        if end.has_callback:
             self._callbacks.begin(job.id, self._clock.now_us())
         return moved

@@ -15,15 +15,15 @@ CALLBACK_TABLE = "job_callback"  # of all kinds but videos, which have one of th
 BATCH_SIZE = 500  # rows that one transaction deletes
 
 
-class Moves(dict[tuple[str, str], str]):
+class Transitions(dict[tuple[str, str], str]):
     """(state, event) → state of a `kind` of job. An unlisted transition is a programming error."""
 
-    def __init__(self, kind: str, moves: dict[tuple[str, str], str]) -> None:
-        super().__init__(moves)
+    def __init__(self, kind: str, transitions: dict[tuple[str, str], str]) -> None:
+        super().__init__(transitions)
         self._kind = kind
 
-    def __missing__(self, move: tuple[str, str]) -> str:
-        raise Internal(f"A {self._kind} in the state {move[0]} does not support {move[1]}.")
+    def __missing__(self, transition: tuple[str, str]) -> str:
+        raise Internal(f"A {self._kind} in the state {transition[0]} does not support {transition[1]}.")
 
 
 class OwnedRow(Protocol):
@@ -110,7 +110,7 @@ class JobRows(Generic[J]):
         return [(self._delete_callback, (EVENT_PREFIX + ident,)), (self._delete_job, (ident,))]
 
     def change(self, job: J, **values: Any) -> J | None:
-        """Set columns of a job with unchanged state and `due_at`; None when another worker moved it."""
+        """Set columns of a job with unchanged state and `due_at`; None when another worker changed it."""
         columns = ", ".join(f"{name} = ?" for name in values)
         sql = f"UPDATE {self._table} SET {columns} WHERE id = ? AND state = ?"
         params = [*values.values(), job.id, job.state]

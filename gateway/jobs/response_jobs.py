@@ -1,4 +1,4 @@
-"""Responses in the background: made by a worker whoever is connected, and read from the store by any worker.
+"""Responses in the background: one worker makes them, with or without a connected caller, and any worker reads them.
 
 The events of the stream are rows, written a few times a second. A response is a job: the worker that makes it renews
 its row, and where that worker died before it began, another one makes the response. After it began, its end is lost,
@@ -14,7 +14,7 @@ from gateway.callers.authentication import Caller
 from gateway.callers.vault import Vault
 from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.errors import GatewayError, InvalidRequest, Unavailable
-from gateway.jobs.job_rows import CALLBACK_TABLE, JobRows, Moves, owner_of
+from gateway.jobs.job_rows import CALLBACK_TABLE, JobRows, Transitions, owner_of
 from gateway.jobs.rounds import StoreClock
 from gateway.metering.payload_table import LARGE, pack_off_loop, unpack_off_loop
 from gateway.runtime.loop_turns import ShouldContinue, always
@@ -29,7 +29,7 @@ INCOMPLETE = "incomplete"
 FAILED = "failed"
 CANCELED = "cancelled"
 FINAL = frozenset((COMPLETED, INCOMPLETE, FAILED, CANCELED))
-MOVES = Moves(
+TRANSITIONS = Transitions(
     "background response",
     {
         (QUEUED, "begin"): IN_PROGRESS,
@@ -182,7 +182,7 @@ class ResponseJobs:
     # Recurring work.
 
     def recover(self, should_continue: ShouldContinue = always) -> None:
-        """Make responses that no worker began, and fail those whose worker died. Unavailable."""
+        """Make responses that no worker began, and fail those that a dead worker left. Unavailable."""
         if self.maker is None:
             return
         for job in self.rows.due(self._clock.now_us(), MAX_RUNNING, MAX_RUNNING):
@@ -216,7 +216,7 @@ class ResponseJobs:
         self.running.add(job.id)
         try:
             work_for(job.organization)
-            begun = self._change(job, state=MOVES[QUEUED, "begin"], due_at=self._clock.now_us() + CLAIM_US)
+            begun = self._change(job, state=TRANSITIONS[QUEUED, "begin"], due_at=self._clock.now_us() + CLAIM_US)
             if begun is not None:
                 _Making(self, begun).run()
         except GatewayError as error:
@@ -239,7 +239,7 @@ class ResponseJobs:
         def work() -> ResponseJob | None:
             now = self._clock.now_us()
             moved = self.rows.change(
-                job, state=MOVES[job.state, event], completed_at=now, due_at=None, request="", response=sealed
+                job, state=TRANSITIONS[job.state, event], completed_at=now, due_at=None, request="", response=sealed
             )
             if moved is not None and frames:
                 self._insert(job.id, first, count, packed)

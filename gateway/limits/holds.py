@@ -62,7 +62,7 @@ class JobHold(NamedTuple):
 
 
 class HeldAmounts(NamedTuple):
-    """What is neither spent nor returned of a hold, and its leases: id, budget and generation."""
+    """The remaining amount of a hold (neither spent nor returned), and its leases: id, budget and generation."""
 
     left_nusd: int
     leases: tuple[tuple[int, str, int], ...]

@@ -48,7 +48,7 @@ class OutageLimits(NamedTuple):
 class LeaseKeeper:
     """`budget_sets` are the leases that each payer's requests reserve from, `current` the lease of each budget for new
     requests, `held` every lease by id, `busy` those that every round looks at. Without the store, the sets are in
-    `away_sets` instead of `budget_sets`. `maintain` must run about every ROUND_S."""
+    `outage_sets` instead of `budget_sets`. `maintain` must run about every ROUND_S."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class LeaseKeeper:
         self._epoch = 0  # in the last round
         self._closing: list[LeaseChange] = []
         self._spent: dict[BudgetSet, float] = {}  # when (monotonic) something was spent since the last `maintain`
-        self._tending = threading.Lock()
+        self._maintenance = threading.Lock()
         self._outage = outage
-        self.away_sets: dict[Payer, BudgetSet] = {}
+        self.outage_sets: dict[Payer, BudgetSet] = {}
         self._totals_before: dict[int, int] = {}  # what leases had when the outage began
         if outage is not None:
             control.on_coasting(self._change_mode)
@@ -94,7 +94,7 @@ class LeaseKeeper:
             idle_s = RETURN_AFTER_S
         if keep_s is None:
             keep_s = max(LEASE_RETENTION_S, longer_s)
-        with self._tending:
+        with self._maintenance:
             now = self._clock.monotonic()
             self._stamp()
             woken, counted = self._find_needed(now) if rests else (list(self._resting.values()), [])
@@ -103,24 +103,24 @@ class LeaseKeeper:
             doubted = [held for held in self.busy.values() if held.uncertain]
             for held in doubted:
                 held.dirty = True
-            moves = self._closing
+            changes = self._closing
             self._closing = []
-            moves += [
-                move
+            changes += [
+                change
                 for held in list(self.busy.values())
-                if (move := self._move(held, now, longer_s if held.lease in kept else idle_s, keep_s))
+                if (change := self._change_of(held, now, longer_s if held.lease in kept else idle_s, keep_s))
             ]
             counted = [held for held in counted if held.lease in self._resting]
-            moves += [move for held in counted if (move := self._move(held, now, FOREVER, FOREVER))]
+            changes += [change for held in counted if (change := self._change_of(held, now, FOREVER, FOREVER))]
             # Adjacent leases together, a few at a time, so that no other writer waits long.
-            moves.sort()
-            while moves:
+            changes.sort()
+            while changes:
                 try:
-                    fold(self._database, moves[:FOLDED_AT_ONCE])
+                    fold(self._database, changes[:FOLDED_AT_ONCE])
                 except BaseException:
-                    self._repeat_moves(moves)
+                    self._repeat_changes(changes)
                     raise
-                del moves[:FOLDED_AT_ONCE]
+                del changes[:FOLDED_AT_ONCE]
             for held in doubted:  # the store responded
                 self.retire(held)
             if rests:
@@ -238,9 +238,9 @@ class LeaseKeeper:
         payers = held.payers
         held.payers = set()
         for payer in payers:
-            for sets in (self.budget_sets, self.away_sets):
+            for sets in (self.budget_sets, self.outage_sets):
                 budget_set = sets.pop(payer, None)
-                # A lease in use must not remember every end user whose own lease ended.
+                # A lease in use must not remember every end user after the lease of that user ended.
                 for other in budget_set.slices if budget_set is not None else ():
                     other.payers.discard(payer)
         if self.current.get(held.hold.budget) is held:
@@ -281,12 +281,12 @@ class LeaseKeeper:
         """Begin or end to serve without the store."""
         if coasting:
             self._totals_before = {held.lease: held.total for held in self.held.values()}
-            self.away_sets.update(self.budget_sets)
+            self.outage_sets.update(self.budget_sets)
             self.budget_sets.clear()
             return
-        for payer, budget_set in self.away_sets.items():
+        for payer, budget_set in self.outage_sets.items():
             self.budget_sets.setdefault(payer, budget_set)
-        self.away_sets.clear()
+        self.outage_sets.clear()
 
     def _stamp(self) -> None:
         """Mark the leases that were spent from; done once per round instead of in each request."""
@@ -302,7 +302,7 @@ class LeaseKeeper:
                 if held.free < held.need_nusd:  # also after an overrun: there is nothing to rest for
                     self._wake((held,))
 
-    def _move(self, held: BudgetLease, now: float, idle_s: float, keep_s: float) -> LeaseChange | None:
+    def _change_of(self, held: BudgetLease, now: float, idle_s: float, keep_s: float) -> LeaseChange | None:
         if held.pins:
             return None
         unused_s = now - held.used_at
@@ -329,13 +329,13 @@ class LeaseKeeper:
         journal = self._journal
         return not journal.pending or journal.posted + journal.failed >= held.mark
 
-    def _repeat_moves(self, moves: list[LeaseChange]) -> None:
-        """Handle moves of unknown outcome: closings are repeated, other leases are returned once the store responds."""
-        for move in moves:
-            held = self.held.get(move.lease)
-            if move.close:
-                self._closing.append(move)
+    def _repeat_changes(self, changes: list[LeaseChange]) -> None:
+        """Handle changes of unknown outcome: closings are repeated, other leases returned once the store responds."""
+        for change in changes:
+            held = self.held.get(change.lease)
+            if change.close:
+                self._closing.append(change)
             elif held is not None:
                 held.dirty = True
-                if move.give_nusd or move.add_nusd:
+                if change.give_nusd or change.add_nusd:
                     self.doubt(held)

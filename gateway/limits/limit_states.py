@@ -1,4 +1,4 @@
-"""What is used of limits: that of their one budget, or of the members of a limit for each that used most."""
+"""The used amounts of limits: that of their one budget, or for a limit for each, of the members that used most."""
 
 from collections.abc import Sequence
 from functools import partial

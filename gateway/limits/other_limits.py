@@ -1,4 +1,4 @@
-"""The limits that stand beside the rows of `limits`: those of keys, members, teams and provider keys, and of each
+"""The limits outside the table `limits`: those of keys, members, teams and provider keys, and of each
 session and run of a key or project."""
 
 from collections.abc import Iterable

@@ -183,7 +183,7 @@ class Spending:
         """Reserve from the leases that this worker has, while it cannot reach the store. The output is limited where
         that makes a request fit, even below the caller's max_tokens: the alternative is a refusal."""
         keeper = self._keeper
-        budget_set = keeper.away_sets.get(payer) or keeper.budget_sets.get(payer)
+        budget_set = keeper.outage_sets.get(payer) or keeper.budget_sets.get(payer)
         now = self._clock.monotonic()
         if budget_set is None or budget_set.epoch != self._control.epoch or budget_set.ends <= now:
             self.refused_alone += 1

@@ -1,4 +1,4 @@
-"""What routes save: the cost of requests beside that of the same usage at the reference model of their route."""
+"""The savings of routes: the cost of requests beside that of the same usage at the reference model of the route."""
 
 from msgspec import Struct
 
@@ -12,7 +12,7 @@ from gateway.store.journal import Row, Statement
 # Members of a usage row's details.
 ROUTE, VERSION, RULE = "route", "route_version", "route_rule"
 REFERENCE, REFERENCE_NUSD = "reference", "reference_nusd"
-SEEN = "route_seen"  # [turn, agent, difficulty], each "" where no rule asked for it
+SEEN = "route_seen"  # [turn, agent, difficulty], each "" where no rule needed it
 MAX_GROUPS = 5000  # of a report
 KEPT_DAYS = 400
 STEP_ROWS = 500

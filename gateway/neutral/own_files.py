@@ -10,7 +10,7 @@ NOT_HERE = "The id of a file cannot be used here: send the content of the file."
 
 
 class OwnFileNamed(InvalidRequest):
-    """A request names a file of the gateway, whose content replaces the id before the request is read again."""
+    """A request names a file of the gateway. Its content replaces the id before the request is read again."""
 
     code = "file_not_usable"
 

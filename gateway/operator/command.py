@@ -36,7 +36,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "sso": ("derived_commands", "sso", "Required single sign-on."),
     "group-rules": ("derived_commands", "group_rules", "What groups of an identity provider give."),
     "guardrails": ("derived_commands", "guardrails", "Rules that check the texts of requests and answers."),
-    "routes": ("derived_commands", "routes", "Model names whose rules choose the model of each request."),
+    "routes": ("derived_commands", "routes", "Model names that choose the model of each request by rules."),
     "scim-tokens": ("derived_commands", "scim_tokens", "Tokens of identity providers."),
     "workload-identities": ("derived_commands", "workload_identities", "Tokens of identity providers as credentials."),
     "service-accounts": ("derived_commands", "service_accounts", "Tokens for automation, with scopes."),

@@ -41,12 +41,12 @@ class CheckedPiece(Struct, frozen=True):
     media_type: str = ""
 
 
-# What was found in each piece of a call.
+# The findings in each piece of a call.
 Verdicts = list[list[FoundValue]]
 
 
 class CheckCall(NamedTuple):
-    """A call of a checker over HTTP. `read` returns what the answer says about each piece. It raises ValueError,
+    """A call of a checker over HTTP. `read` returns the findings of the answer in each piece. It raises ValueError,
     KeyError, TypeError or AttributeError for an answer in another form."""
 
     pieces: Sequence[CheckedPiece]
@@ -75,7 +75,7 @@ def bounded(found: Iterable[FoundValue]) -> list[FoundValue]:
 
 
 class CheckRequest(NamedTuple):
-    """What the calls of a checker are made of. `ident` names the request; `now_us` is the time."""
+    """The input for the calls of a checker. `ident` names the request; `now_us` is the time."""
 
     checker: Checker
     credential: str

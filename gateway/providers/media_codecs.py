@@ -1,4 +1,4 @@
-"""What the codecs of images, videos and speech share.
+"""Shared parts of the codecs of images, videos and speech.
 
 For images: preferences fitted to a model, complete answers as a stream, images fetched by URL, and checks of masks. For
 videos: calls about a task, and validation of each field of the answers. For speech: voices and formats of a mapping,

@@ -46,7 +46,7 @@ Values = tuple[tuple[str, ...], ...]  # those of each counter that a row charges
 
 
 class RefusedPerson(Struct, frozen=True):
-    """A member whose keys sent requests that would have been refused."""
+    """A member, and how many requests of the member's keys would have been refused."""
 
     member_id: str
     email: str
@@ -206,7 +206,7 @@ def _count(done: LimitSimulation, action: str, at: int) -> None:
 
 
 class _Counter:
-    """What is used in one window."""
+    """The used amount of one window."""
 
     __slots__ = ("end_us", "used_nusd")
 

@@ -43,7 +43,7 @@ class SimulatedChoice(Struct):
 
 
 class RouteSimulation(SimulatedDays):
-    """The requests of [since_us, until_us), each taken by itself. `undecided` are those with a rule about something
+    """The requests of [since_us, until_us), each evaluated alone. `undecided` are those with a rule about something
     that is not stored, such as headers: they count at their cost. `changed` would have used another model."""
 
     undecided: int = 0

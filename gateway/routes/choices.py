@@ -28,7 +28,7 @@ class RouteChoiceAnswer(TypedDict):
 
 class RouteChoice(Struct, frozen=True, eq=False):
     """A version of a route and its rule that chose `models`, tried in this order. `kept`: the session stays with one
-    although the rule names another one (`wanted`). `turn`, `agent` and `difficulty` are "" where no rule asked for
+    although the rule names another one (`wanted`). `turn`, `agent` and `difficulty` are "" where no rule needed
     them. `lost_cache_nusd` is the price of a changed model, because its provider has not cached the prompt.
     `references` are the mappings of the reference model, `last_resort` the model that is tried if none of `models` can
     serve.

@@ -57,7 +57,7 @@ TURNS = TurnTable(tomllib.loads(TABLE.read_text()))
 class TurnTexts:
     """The parts of a conversation that rules read: the beginning of its instructions (`system`) and of its first
     message of a person (`first`), the latest message of a person (`last`), and the number of failures among the latest
-    results of tools. `continues`: the agent works through results of tools. `long_cache`: a mark asks for a cache of an
+    results of tools. `continues`: the agent works through results of tools. `long_cache`: a mark requests a cache of an
     hour. All texts are in lower case but `first`."""
 
     __slots__ = ("continues", "failures", "first", "last", "length", "long_cache", "system", "tools")

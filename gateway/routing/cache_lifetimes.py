@@ -1,6 +1,6 @@
 """How long a provider keeps the prompt of a conversation: five minutes, or an hour where its pauses make that cheaper.
 
-An hour costs more to write and nothing more to read. It pays for conversations that go on again and again after more
+An hour costs more to write and nothing more to read. It pays for conversations that continue again and again after more
 than five minutes, each time with the whole prompt to be written anew. For each turn both lifetimes are priced: for all
 conversations with the same instructions in a project, since those of a person who reads are not like those of
 sub-agents, and for the session. The lifetime of a conversation is chosen at its beginning, and again whenever the
@@ -38,7 +38,7 @@ MOST_TURNS = 1_000  # from then on old turns count less
 
 
 class CachedPrompt(Struct, frozen=True):
-    """The last turn of a conversation: when it was asked (µs), the tokens of its prompt, and whether the provider keeps
+    """The last turn of a conversation: its time (µs), the tokens of its prompt, and whether the provider keeps
     that for an hour."""
 
     asked_us: int
@@ -47,8 +47,8 @@ class CachedPrompt(Struct, frozen=True):
 
 
 class LifetimeCosts(Struct):
-    """What the prompts of turns cost with each lifetime, in nano-dollars per million, but for those of first turns, and
-    the numbers of these turns and of conversations."""
+    """The cost of the prompts of turns with each lifetime, in nano-dollars per million, but for those of first turns,
+    and the numbers of these turns and of conversations."""
 
     short: float = 0.0
     hour: float = 0.0
@@ -57,7 +57,7 @@ class LifetimeCosts(Struct):
 
 
 class CacheTurn(Struct, frozen=True):
-    """A turn of a conversation: when it was asked (µs), the digests of the conversation ("" where its provider has one
+    """A turn of a conversation: its time (µs), the digests of the conversation ("" where its provider has one
     lifetime only), of its session and of its instructions, and the lifetime of its marks ("": the provider's
     default)."""
 

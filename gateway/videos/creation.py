@@ -28,9 +28,9 @@ from gateway.videos.ending import Endings
 from gateway.videos.job_table import (
     COMPLETED,
     CREATING,
-    MOVES,
     PREFIX,
     RUNNING,
+    TRANSITIONS,
     VideoJob,
     VideoJobs,
 )
@@ -149,7 +149,7 @@ class VideoCreation:
         """Record that a provider accepted the job, and its end if the provider reports that at once."""
         target = outcome.serving.target
         values = {
-            "state": MOVES[job.state, "accepted"],
+            "state": TRANSITIONS[job.state, "accepted"],
             "seconds": shape.seconds,
             "size": shape.size,
             "task": self._sealed.write(task),

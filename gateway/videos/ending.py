@@ -13,7 +13,7 @@ from gateway.limits.holds import Holds
 from gateway.metering.usage_table import UsageRecord
 from gateway.neutral.videos import VideoStatus, finished_usage
 from gateway.providers.protocol import Target
-from gateway.videos.job_table import COMPLETED, MOVES, JobOutcome, VideoJob, VideoJobs, priced
+from gateway.videos.job_table import COMPLETED, TRANSITIONS, JobOutcome, VideoJob, VideoJobs, priced
 from gateway.videos.tasks import SealedColumns, Task, kept
 
 LOST = JobOutcome(
@@ -58,11 +58,11 @@ class Endings(JobEndings[VideoJob]):
         record = None
         if task.record is not None:
             record = job_reservation.failed(task.record, code, self._clock.now_us())
-        return self._end(job, task, MOVES[job.state, state], JobOutcome(code=code, message=message), record, "")
+        return self._end(job, task, TRANSITIONS[job.state, state], JobOutcome(code=code, message=message), record, "")
 
     def end_lost(self, job: VideoJob, task: Task) -> VideoJob | None:
         """End a job after its worker died while it called providers: no provider is known to have accepted it."""
-        return self._end(job, task, MOVES[job.state, "lost"], LOST, None, "")
+        return self._end(job, task, TRANSITIONS[job.state, "lost"], LOST, None, "")
 
     def _end(
         self, job: VideoJob, task: Task, state: str, outcome: JobOutcome, record: UsageRecord | None, files: str

@@ -42,9 +42,9 @@ from gateway.videos.job_table import (
     COMPLETED,
     CREATING,
     FAILED,
-    MOVES,
     PREFIX,
     TABLE,
+    TRANSITIONS,
     VideoJob,
     VideoJobs,
     is_shown,
@@ -145,7 +145,7 @@ class Poller:
     def _go_on(self, job: VideoJob, status: VideoStatus) -> None:
         progress = max(job.progress, min(status.progress, MAX_PROGRESS))
         due_at = self._clock.now_us() + self._every_us
-        self._move(job, state=MOVES[job.state, status.state], progress=progress, due_at=due_at, failures=0)
+        self._move(job, state=TRANSITIONS[job.state, status.state], progress=progress, due_at=due_at, failures=0)
 
     def _fail(self, job: VideoJob, task: Task, error: GatewayError) -> None:
         failures = job.failures + 1
@@ -278,7 +278,7 @@ class Videos:
         return None
 
     def event_of(self, job_id: str) -> CallbackEvent | None:
-        """Return the event that tells of the end of a job; None when it was deleted. Unavailable."""
+        """Return the event for the end of a job; None when it was deleted. Unavailable."""
         job = self.jobs.find(job_id)
         if job is None:
             return None

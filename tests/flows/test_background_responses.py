@@ -84,7 +84,7 @@ def test_a_failure_is_the_end_of_the_response_and_of_its_stream(client: OpenAI, 
     assert [event.type for event in events] == ["response.failed"]
 
 
-def test_what_refuses_a_response_is_answered_at_once(client: OpenAI, gateway: Tenant):
+def test_an_immediate_error_is_the_answer_of_the_creation(client: OpenAI, gateway: Tenant):
     with pytest.raises(openai.BadRequestError):
         client.responses.create(model="no-such-model", input="Hello!", background=True)
     with pytest.raises(openai.BadRequestError, match="store"):
@@ -115,7 +115,7 @@ def test_a_response_that_is_deleted_while_its_end_is_stored_stays_deleted(
         client.responses.retrieve(begun.id)
 
 
-def test_a_response_whose_worker_died_fails_and_one_that_was_not_begun_is_made(client: OpenAI, gateway: Tenant):
+def test_after_a_crash_a_begun_response_fails_and_a_queued_one_is_made(client: OpenAI, gateway: Tenant):
     jobs = gateway.services.engine.response_jobs
     done = wait_for(client, client.responses.create(model=MODEL, input="Hello!", background=True).id)
     job = jobs.rows.find(done.id)

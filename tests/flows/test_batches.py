@@ -121,7 +121,7 @@ def test_a_batch_runs_up_to_the_limit_where_its_caller_chose_that(client: OpenAI
     settled(gateway)
 
 
-def test_what_a_batch_does_not_need_any_more_is_free_for_others(client: OpenAI, gateway: Tenant, monkeypatch):
+def test_an_unused_part_of_a_reservation_is_released(client: OpenAI, gateway: Tenant, monkeypatch):
     limit_key(gateway, "1")
     batch = begin(client, [chat_line(number, max_tokens=1000) for number in range(10)])
     gave: list[int] = []
@@ -135,7 +135,7 @@ def test_what_a_batch_does_not_need_any_more_is_free_for_others(client: OpenAI, 
     settled(gateway)
 
 
-def test_a_provider_that_fails_for_a_while_is_asked_again(client: OpenAI, gateway: Tenant, upstream: FakeOpenAI):
+def test_a_line_is_retried_when_a_provider_fails_for_a_while(client: OpenAI, gateway: Tenant, upstream: FakeOpenAI):
     upstream.script(*[Answer(status=500)] * 6, *[Answer("Hello.")] * 4)
     done = run(gateway, client, begin(client, [chat_line(number) for number in range(3)]).id)
     assert (done.status, done.request_counts.completed) == ("completed", 3), done
@@ -176,7 +176,7 @@ def test_a_worker_that_loses_a_batch_leaves_the_rest_to_another_one(client: Open
     def count(job, task, line, sending):
         sent.append(line.number)
         if len(sent) == 10:  # the worker ends here, as if it were killed
-            monkeypatch.setattr(batch_runs.BatchRun, "_goes_on", lambda self: False)
+            monkeypatch.setattr(batch_runs.BatchRun, "_may_send", lambda self: False)
             monkeypatch.setattr(batch_runs.BatchClaim, "release", lambda self: None)
             monkeypatch.setattr(batch_runs.BatchRun, "_finish", lambda self, state: None)
         return send(job, task, line, sending)
@@ -230,7 +230,7 @@ def test_an_invalid_message_of_a_batch_is_named_at_once(messages: anthropic.Anth
     settled(gateway)
 
 
-def test_a_batch_whose_input_is_gone_ends_and_holds_nothing(client: OpenAI, gateway: Tenant):
+def test_a_batch_without_its_input_ends_and_holds_nothing(client: OpenAI, gateway: Tenant):
     services = gateway.services
     with no_worker(gateway):
         batch = begin(client, [chat_line(number) for number in range(4)])
@@ -240,7 +240,7 @@ def test_a_batch_whose_input_is_gone_ends_and_holds_nothing(client: OpenAI, gate
     settled(gateway)
 
 
-def test_a_batch_whose_input_cannot_be_read_ends_with_its_window(client: OpenAI, gateway: Tenant):
+def test_a_batch_with_unreadable_input_ends_with_its_window(client: OpenAI, gateway: Tenant):
     services = gateway.services
     files = services.engine.files
     with no_worker(gateway):
@@ -254,7 +254,7 @@ def test_a_batch_whose_input_cannot_be_read_ends_with_its_window(client: OpenAI,
     settled(gateway)
 
 
-def test_what_was_held_for_a_batch_of_a_dead_worker_is_released(
+def test_the_reservation_of_a_dead_workers_batch_is_released(
     messages: anthropic.Anthropic, gateway: Tenant, monkeypatch: pytest.MonkeyPatch
 ):
     """Its worker died after the batch was checked and held, and before it was inserted."""

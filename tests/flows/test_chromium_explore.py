@@ -55,7 +55,7 @@ def point(browser: Chromium, kind: str, share: float, height: float = 0.95) -> N
     browser.ask("Input.dispatchMouseEvent", type=kind, x=x + share * width, y=y + height * tall, **button)
 
 
-def test_the_plot_can_be_asked_further(explore: Any, browser: Chromium) -> None:
+def test_the_plot_offers_further_filters(explore: Any, browser: Chromium) -> None:
     explore("timeRange=30d&groupBy=apiKey")
     whole, top = browser.run(PARTS), browser.run(TOP)
     assert len(whole) > 1

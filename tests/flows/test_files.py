@@ -78,7 +78,7 @@ def test_a_file_in_parts_is_joined_in_the_order_of_its_list(client: OpenAI, gate
         client.uploads.cancel(done.id)
 
 
-def test_an_upload_whose_parts_do_not_fit_makes_no_file(client: OpenAI, gateway: Tenant):
+def test_an_upload_with_wrong_parts_makes_no_file(client: OpenAI, gateway: Tenant):
     begun = client.uploads.create(bytes=10, filename="small.txt", mime_type="text/plain", purpose="user_data")
     part = client.uploads.parts.create(begun.id, data=b"0123456789")
     with pytest.raises(openai.BadRequestError, match="more than the 10 bytes"):
@@ -142,7 +142,7 @@ def test_a_file_is_an_input_of_every_dialect(
     assert httpx.post(f"{gateway.url}/ocr", json=body, headers=headers, timeout=60).status_code == 200
 
 
-def test_an_expired_file_is_gone_with_its_content(client: OpenAI, gateway: Tenant):
+def test_an_expired_file_is_deleted_with_its_content(client: OpenAI, gateway: Tenant):
     made = client.files.create(file=("note.txt", b"Secret tea."), purpose="user_data")
     assert b"Secret" not in b"".join(path.read_bytes() for path in contents_of(gateway))
     database = gateway.services.store.database
@@ -153,7 +153,7 @@ def test_an_expired_file_is_gone_with_its_content(client: OpenAI, gateway: Tenan
     assert contents_of(gateway) == []
 
 
-def test_what_an_interrupted_upload_left_is_swept(gateway: Tenant, client: OpenAI, monkeypatch: pytest.MonkeyPatch):
+def test_parts_of_an_interrupted_upload_are_deleted(gateway: Tenant, client: OpenAI, monkeypatch: pytest.MonkeyPatch):
     kept = client.files.create(file=("note.txt", b"Tea."), purpose="user_data")
     files = gateway.services.engine.files
     files._contents.write([b"never inserted"])

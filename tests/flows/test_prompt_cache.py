@@ -71,7 +71,7 @@ class Messages(Chat):
 
 
 class SubAgent(Messages):
-    """One with instructions of its own."""
+    """A sub-agent with other instructions."""
 
     def body(self) -> Json:
         return super().body() | {"system": f"Search for the others. {RULES}"}
@@ -123,7 +123,7 @@ def vendor(share: Share, clock: FakeClock) -> FakeAnthropic:
 
 @pytest.fixture
 def gateway(share: Share, vendor: FakeAnthropic, clock: FakeClock) -> Iterator[LocalGateway]:
-    """A gateway whose sessions pause when the clock is moved."""
+    """A gateway with a fake clock for the pauses of sessions."""
     running = share.gateway({"LLM_ANTHROPIC_API_KEY": "sk-ant-up", "LLM_ANTHROPIC_BASE_URL": vendor.url})
     planner = running.services.routing.planner
     usual = planner.cache_lifetimes

@@ -38,7 +38,7 @@ VARIABLE = {
     ("batches/project_batches.py", "refusals[0].code"): LIMITS,
     # The code of the refusal of a response that is made in the background, or this one.
     ("surfaces/responses/background.py", "str(error.get('code') or 'server_error')"): {"server_error"},
-    # The errors of a batch, whose codes are made where it is checked.
+    # The errors of a batch: the check of the batch sets their codes.
     ("surfaces/openai/batches.py", "e.code"): set(),
     ("limits/cost_bound.py", "code or self._code()"): LIMITS,
     ("limits/cost_bound.py", "code"): {cost_bound.MID_STREAM},

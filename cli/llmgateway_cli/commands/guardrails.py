@@ -71,7 +71,7 @@ def list_guardrails(context: ClientContext, org: str | None) -> None:
 )
 @click.option("--setting", "settings", multiple=True, metavar="NAME=VALUE", help="A setting of the checker.")
 @click.option("--on-failure", type=click.Choice(("block", "pass", "warn")), help="What to do if the checker fails.")
-@click.option("--contact", metavar="TEXT", help="Whom callers ask about a refusal.")
+@click.option("--contact", metavar="TEXT", help="Contact for callers with questions about a refusal.")
 @click.option("--probation", is_flag=True, help="Only record what it would do.")
 @organization_option
 @json_option

@@ -1,4 +1,4 @@
-"""The command `routes`: model names of an organization whose rules choose the model of each request."""
+"""The command `routes`: model names of an organization that choose the model of each request by rules."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ MAX_BYTES = 256 << 10  # of a document's file
 
 @click.group(cls=ClientGroup)
 def routes() -> None:
-    """Set, publish and list routes: model names whose rules choose the model of each request."""
+    """Set, publish and list routes: model names that choose the model of each request by rules."""
 
 
 @routes.command("list")
@@ -89,7 +89,7 @@ def simulate(context: ClientContext, file: Path, days: int, requested: tuple[str
     context.output.table(columns, rows, "No request was decided.")
     context.output.info(
         f"{done.get('requests')} requests for {show_usd(done.get('cost'))} would cost {show_usd(done.get('newCost'))}; "
-        f"{done.get('changed')} would use another model, {done.get('undecided')} cannot be told."
+        f"{done.get('changed')} would use another model, {done.get('undecided')} are undecided."
     )
 
 

@@ -46,7 +46,7 @@ class TurnList:
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
-        self._own: Turn | None = None  # the last turn, if it has a list of blocks of its own
+        self._own: Turn | None = None  # the last turn, if its list of blocks is not shared
 
     def add(self, role: str, blocks: list[TurnBlock]) -> None:
         """Append to the last turn if it has this role, or begin the next turn."""

@@ -24,7 +24,7 @@ LEAST_ID = 6  # characters of something that may be the id of a request
 
 
 class Found(Struct, frozen=True):
-    """Something that was found, with what tells it from others of its name."""
+    """A search result; `about` distinguishes it from others of the same name."""
 
     kind: str
     name: str
@@ -39,7 +39,7 @@ def show(call: PageCall) -> Outbound:
 
 
 def find(visitor: Visitor, text: str) -> list[Found]:
-    """Return what the visitor may open and whose name has all words of a text."""
+    """Return results that the visitor may open, with all words of a text in their names."""
     words = text.lower().split()
     found = _choose(_list_pages(visitor), words, 0 if words else 100)
     if not words:

@@ -215,7 +215,7 @@ BY_KEY: dict[str, Dimension] = {
 
 
 def find_dimension(groups: Sequence[Grouping], filters: set[str]) -> Dimension:
-    """Return the dimension whose rows one or two groups name, with filters of these families."""
+    """Return the dimension with rows for one or two groups and filters of these families."""
     if all(grouping.family for grouping in groups):
         return groups[0].dimension
     families = filters | {grouping.family for grouping in groups}

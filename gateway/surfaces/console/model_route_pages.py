@@ -85,7 +85,8 @@ def _run(visitor: Visitor, inbound: Inbound, form: dict[str, str]) -> str:
     before, after = (round_usd(parse_usd(done[name])) for name in ("cost", "newCost"))
     return (
         f"The {done['requests']} chat requests of the last week cost {before} and would cost {after}. "
-        f"{done['changed']} would use another model, {done['undecided']} cannot be told from what is stored. {models}"
+        f"{done['changed']} would use another model, {done['undecided']} are undecided: "
+        f"their rules need values that are not stored. {models}"
     )
 
 

@@ -213,7 +213,7 @@ def show(call: PageCall) -> Outbound:
 
 
 def sum_route_savings(call: PageCall, days: int) -> int:
-    """Return what routes saved in organizations whose routes the visitor may see, in nano-dollars."""
+    """Return the savings of routes, in nano-dollars, in organizations that show their routes to the visitor."""
     # A sum over many rows, for a page that people open often.
     holder = call.services.routing.catalogue
     moment = call.services.clock.now_us() // SAVINGS_KEPT_US

@@ -1,4 +1,4 @@
-"""The card "What changed" of the overview: spend, requests and failures of a period beside those of the period before,
+"""The card "What changed" of the overview: spend, requests and failures compared with those of the period before,
 with the names that contributed most to each difference."""
 
 from collections.abc import Callable, Mapping

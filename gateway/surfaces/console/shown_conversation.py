@@ -1,7 +1,8 @@
 """The retained payload of a request as a conversation: its messages, tools and answer, as a page shows them.
 
-What callers sent is in one of several dialects, and may be anything, so this reader never fails: parts are recognised
-by their shape, and those that it does not know are shown as JSON. Nothing of a payload is interpreted as markup.
+Requests of callers are in one of several dialects, and may be anything, so this reader never fails: parts are
+recognised by their shape, and those that it does not know are shown as JSON. Nothing of a payload is interpreted as
+markup.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -41,7 +41,7 @@ COST = ("cost_nusd",)
 PARTS = ("requests", "input_tokens", "output_tokens", "cost_nusd")
 TOTALS = (*PARTS, "errors", "cached_requests", "byok_nusd", "discount_nusd")
 NO_ACTIVITY = ActivityFigures()
-# Dimensions whose rows belong to a key or project, which is their first value → the dimension of their other values.
+# Dimensions of a key or project, which is the first value of their rows → the dimension of the other values.
 OF_OWNERS: dict[Dimension, Dimension | None] = {
     "api_key": None,
     "owner": None,
@@ -207,7 +207,7 @@ def _read_values(
     tags: Sequence[str],
 ) -> list[UsagePart]:
     """Return the parts of values of a tag and, unless these are a filter, those of all other values as OTHER and of
-    usage without the tag as ""; of each key by itself for the dimension of keys."""
+    usage without the tag as ""; of each key separately for the dimension of keys."""
     by_key = dimension == "api_key_tag"
     rows = []
     if tags:
@@ -374,7 +374,7 @@ def read_times(
     return compute_if(len(calls) > THREAD_CALLS, _rank_times, question, usage, projects, calls)
 
 
-# The keys whose calls count, by project; None: all keys of it.
+# The keys that count, by project; None: all keys of the project.
 ProjectKeys = dict[str, set[bytes] | None]
 
 

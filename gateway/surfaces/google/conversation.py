@@ -331,7 +331,7 @@ class _Turns:
 
 def _is_continued(last: Part, part: Part, role: Role) -> bool:
     """Return whether two parts are pieces of one: texts of the model and thoughts, unless a signature ends the first,
-    or a text has members of its own."""
+    or a text has further members."""
     if isinstance(last, Text) and isinstance(part, Text):
         return role == "assistant" and not last.signature and last.beside is None and part.beside is None
     return isinstance(last, Reasoning) and isinstance(part, Reasoning) and not (last.signature or last.sealed)

@@ -197,7 +197,7 @@ def export_focus(call: ManagedCall[str]) -> Outbound:
 
 
 def read_share_answers(visitor: Visitor, fields: dict[str, Any]) -> list[ShareAnswer]:
-    """Return the shares that a SharesQuery asks for, as the visitor may see them."""
+    """Return the shares of a SharesQuery, as the visitor may see them."""
     group = fields["groupBy"]
     tag = fields["tag"].lower()
     if (group == "tag") != bool(tag):

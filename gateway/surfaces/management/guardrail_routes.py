@@ -64,7 +64,7 @@ STATUS = "An inactive rule checks no requests."
 ACTION = "What happens to a value. A masked value is restored in the answer."
 UNREADABLE = "What happens to content that cannot be read, such as images; by default a rule that blocks refuses it."
 PROBATION = "The rule acts on nothing, and records what it would have done."
-CONTACT = "Whom callers ask about a refusal."
+CONTACT = "Contact for callers with questions about a refusal."
 CHECKER = "An outside checker that looks for values instead of detectors, terms and patterns."
 ADDRESS = "Address of the checker; a changed address needs the credential again."
 CREDENTIAL = (
@@ -205,7 +205,7 @@ class TestedFindingAnswer(Answer):
 
 
 class FailedCheckAnswer(Answer):
-    """A rule whose outside checker failed, and why."""
+    """A rule with an outside checker that failed, and the reason."""
 
     guardrail_id: str
     guardrail: Annotated[str, Meta(examples=["People"])]

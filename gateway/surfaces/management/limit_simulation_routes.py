@@ -33,7 +33,7 @@ class SimulatedLimitBody(LimitBody):
 
 
 class RefusedPersonAnswer(Answer):
-    """A member whose keys sent requests that would have been refused."""
+    """A member, and how many requests of the member's keys would have been refused."""
 
     member_id: str
     email: Annotated[str, Meta(examples=["ann@example.com"])]
@@ -41,7 +41,7 @@ class RefusedPersonAnswer(Answer):
 
 
 class LimitSimulationAnswer(Answer):
-    """What a limit would have done with the usage of [`since`, `until`), beginning with nothing used. `requests` and
+    """The effect of a limit on the usage of [`since`, `until`), beginning with nothing used. `requests` and
     `cost` are those that it counts; a request is refused if its cost did not fit. `peopleCount` owners of keys sent
     the refused ones, `people` are those with most of them. `complete` is false if the days have more usage than is
     read; `since` is later then."""

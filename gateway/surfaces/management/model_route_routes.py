@@ -1,4 +1,4 @@
-"""`/orgs/…/routes`: model names whose rules choose the model of each request, with drafts and versions."""
+"""`/orgs/…/routes`: model names that choose the model of each request by rules, with drafts and versions."""
 
 from typing import Any
 
@@ -146,9 +146,9 @@ class SimulatedChoiceAnswer(Answer):
 
 
 class RouteSimulationAnswer(Answer):
-    """What a route would have chosen for the stored requests of [`since`, `until`), each taken by itself. `undecided`
-    are those for which a rule asks what is not stored, such as headers; they count at their cost. `complete` is false
-    if the days have more usage than is read; `since` is later then."""
+    """The choices of a route for the stored requests of [`since`, `until`), each evaluated alone. `undecided`
+    are those with a rule about something that is not stored, such as headers; they count at their cost. `complete` is
+    false if the days have more usage than is read; `since` is later then."""
 
     since: Time
     until: Time

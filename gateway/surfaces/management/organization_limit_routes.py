@@ -265,7 +265,7 @@ def put(call: ManagedCall[str]) -> OrganizationLimitAnswer:
 
 
 def read_draft(call: ManagedCall[str]) -> LimitDraft:
-    """Return the limit of a body. InvalidRequest for names of models and providers that nobody knows."""
+    """Return the limit of a body. InvalidRequest for unknown names of models and providers."""
     given = call.fields
     subjects = tuple(map(_read_subject, given["subjects"]))
     organization_id = call.params["organization_id"]
@@ -379,7 +379,7 @@ def _show_all(call: ManagedCall[Any], infos: list[LimitInfo]) -> list[Organizati
 
 
 def show_limit(info: LimitInfo, now: int, holding: LimitHolding, manages: bool) -> OrganizationLimitAnswer:
-    """Return the answer for a person who `manages` limits, as far as nobody with a higher role holds them."""
+    """Return the answer for a person. `manages`: the person may manage limits; those of a higher role are excepted."""
     rule = info.rule
     period = read_period(rule.period) if rule.period else None
     state = info.state

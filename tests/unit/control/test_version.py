@@ -365,7 +365,7 @@ def test_concurrent_misses_share_one_read() -> None:
     assert len(reads) == 1
 
 
-def test_a_failed_read_fails_all_who_wait_and_is_not_kept() -> None:
+def test_a_failed_read_fails_all_waiting_callers_and_is_not_kept() -> None:
     memory, gate = VersionedCache(Version(), 10), Event()
 
     def fail(version: int) -> str:

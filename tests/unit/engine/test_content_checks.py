@@ -15,7 +15,7 @@ from gateway.callers.authentication import Caller
 from gateway.callers.vault import Vault
 from gateway.engine import content_checks
 from gateway.engine.classifier_models import ask_model
-from gateway.engine.content_checks import Asker, ContentChecks
+from gateway.engine.content_checks import CheckScope, ContentChecks
 from gateway.guardrails.checked_texts import Content
 from gateway.guardrails.checkers import Checker, FoundValue
 from gateway.metering.counters import Counters
@@ -30,9 +30,9 @@ def make_checks(tmp_path: Path, transport: Any = None) -> ContentChecks:
     return ContentChecks(transport, vault, FakeClock(), Counters(tmp_path), StateLog())  # type: ignore[arg-type]
 
 
-def asker(organization: str) -> Asker:
+def asker(organization: str) -> CheckScope:
     caller = Caller("key", "user", "", organization, "proj", "user", "member", "owner", "credits")
-    return Asker(organization, "0" * 32, RequestContext("0" * 32, caller, 0, 0.0, 100.0))
+    return CheckScope(organization, "0" * 32, RequestContext("0" * 32, caller, 0, 0.0, 100.0))
 
 
 def wanted(checker: Checker, text: str) -> Any:

@@ -54,7 +54,7 @@ class SimulatedTurn(NamedTuple):
 
 
 def play(chance: random.Random) -> Iterator[SimulatedTurn]:
-    """Yield the turns of sessions: a task, steps of tools, further wishes, pauses, compactions and sub-agents."""
+    """Yield the turns of sessions: a task, steps of tools, further prompts, pauses, compactions and sub-agents."""
     at_s = 1_700_000_000.0
     for number in range(10_000):
         level = chance.choices(("small", "medium", "large"), (25, 50, 25))[0]

@@ -239,7 +239,7 @@ def test_every_choice_of_a_blocked_stream_gets_the_refusal(guarding: Guarding, s
     assert type(sent[-1]) is Finished and "4929" not in "".join(str(event) for event in sent)
 
 
-def test_tool_whose_name_is_not_known_gets_no_hidden_values(guarding: Guarding) -> None:
+def test_tool_with_an_unknown_name_gets_no_hidden_values(guarding: Guarding) -> None:
     hiding = GuardrailRule("guard_2", "Mask", "mask", ("email",), hidden_from=("search",))
     guard = make_guard(guarding, hiding)
     placeholder = guard.masks.mask("anna@mail.test", "EMAIL")

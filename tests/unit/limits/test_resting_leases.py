@@ -74,7 +74,7 @@ def test_an_end_user_who_comes_back_after_minutes_costs_no_commit(make_worker, u
     assert not done
 
 
-def test_what_rests_is_counted_and_returned_in_the_end(make_worker, users, clock):
+def test_resting_leases_are_counted_and_returned_in_the_end(make_worker, users, clock):
     worker = make_worker()
     for number in range(20):
         users.pay(worker, f"user-{number}")
@@ -98,7 +98,7 @@ def test_a_resting_lease_goes_to_the_worker_that_needs_it(make_worker, users, cl
     assert users.spend_all(first, "ann") == 0
 
 
-def test_what_covers_no_further_request_is_returned_at_once(make_worker, users, clock):
+def test_a_lease_too_small_for_a_request_is_returned_at_once(make_worker, users, clock):
     worker = make_worker()
     users.pay(worker, "ann", DOLLAR // 10)
     worker.pay(worker.spending.reserve(users.payer("bob"), CostBound(DOLLAR // 10, 0, 0, True), patient=False), PRICE)
@@ -107,7 +107,7 @@ def test_what_covers_no_further_request_is_returned_at_once(make_worker, users, 
     assert reserved == [(0,), (0,)]
 
 
-def test_a_lease_in_use_remembers_no_end_users_whose_own_ended(make_worker, users, clock):
+def test_a_lease_in_use_forgets_end_users_after_their_leases_ended(make_worker, users, clock):
     worker = make_worker()
     for number in range(50):
         users.pay(worker, f"user-{number}")

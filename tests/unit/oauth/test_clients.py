@@ -303,7 +303,7 @@ def test_an_unreachable_host_keeps_sessions_and_a_removed_document_ends_them(fou
     assert found.find(ADDRESS) is None
 
 
-def test_clients_whose_host_may_not_be_called_get_the_stored_document(found, web, clock) -> None:
+def test_clients_on_a_forbidden_host_get_the_stored_document(found, web, clock) -> None:
     assert found.find(ADDRESS, False) is None and web.asked == 0
     client = found.find(ADDRESS)
     clock.advance(TTL_S + 1)

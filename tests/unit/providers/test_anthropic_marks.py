@@ -90,7 +90,7 @@ def test_callers_own_marks_stay_beside_others_and_all_go_when_marks_are_disabled
     assert b"cache_control" not in msgspec.json.encode(bare) and plain(own) == before
 
 
-def test_what_the_caller_marks_keeps_its_mark():
+def test_marks_of_the_caller_are_kept():
     hour = {"type": "ephemeral", "ttl": "1h"}
     turns = [{"role": role, "content": [text(BIG)]} for role in ("user", "assistant")]
     body = {"messages": [*turns, {"role": "user", "content": [text("b", cache_control=hour)]}]}

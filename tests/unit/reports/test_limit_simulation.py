@@ -161,6 +161,6 @@ def test_much_usage_is_read_from_the_newest(company: Company, monkeypatch: pytes
     assert abs(done.since_us - (company.now - 151 * HOUR_US)) < 2 * HOUR_US
 
 
-def test_only_the_days_that_are_asked_for_count(company: Company) -> None:
+def test_only_the_requested_days_count(company: Company) -> None:
     company.use("ann", *hours(24 * 40, 24 * 8, 24 * 6))
     assert [company.simulate("organization", cents=1, days=days).requests for days in (7, 30, 90)] == [1, 2, 3]

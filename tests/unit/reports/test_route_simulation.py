@@ -70,7 +70,7 @@ def test_another_model_costs_its_own_price_and_the_same_model_what_it_cost(compa
     assert (choice.rule, choice.model, choice.requests, choice.changed) == ("otherwise", SMALL, 2, 1)
 
 
-def test_rules_read_what_rows_have(company: Company) -> None:
+def test_rules_read_the_columns_of_usage_rows(company: Company) -> None:
     rules = [
         {"name": "codex", "when": {"applications": ["codex"]}, "use": LARGE},
         {"name": "long", "when": {"promptTokens": {"atLeast": 50_000}}, "use": LARGE},
@@ -80,7 +80,7 @@ def test_rules_read_what_rows_have(company: Company) -> None:
     assert {choice.rule: choice.requests for choice in done.choices} == {"codex": 1, "long": 1, "otherwise": 1}
 
 
-def test_request_is_undecided_where_a_rule_asks_what_no_row_has(company: Company) -> None:
+def test_request_is_undecided_where_a_rule_needs_a_value_that_no_row_has(company: Company) -> None:
     rules = [{"when": {"headers": {"x-tier": "gold"}, "applications": ["codex"]}, "use": LARGE}]
     done = company.simulate(company.row(source="codex"), company.row(source="other"), rules=rules)
     # The second one cannot fulfil the rule, whatever its headers were.

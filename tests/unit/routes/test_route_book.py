@@ -22,7 +22,7 @@ thread_id: Callable[[], int] = get_original("_thread", "get_ident")
 
 
 class Node:
-    """A worker on a node of its own."""
+    """A worker on a separate node."""
 
     def __init__(self, database: Database, clock: Clock, name: str) -> None:
         self.database = database
@@ -103,7 +103,7 @@ def test_smart_is_known_to_all_and_replaced_by_a_route_of_this_name(
     built_in = two.models_of(organization, "smart")
     assert len(built_in) > 1 and two.models_of(organization, "llmgateway/Smart") == built_in
     one.put(organization, "a", name="smart")
-    assert two.models_of(organization, "smart") == built_in  # a draft serves nobody
+    assert two.models_of(organization, "smart") == built_in  # a draft serves no request
     one.publish(organization, name="smart")
     assert two.models_of(organization, "smart") == two.models_of(organization, "dynamic/smart") == ("a",)
 

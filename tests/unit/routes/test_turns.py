@@ -87,12 +87,12 @@ def test_sub_agents_are_recognized_by_headers_instructions_and_tools() -> None:
     assert found == ["main", "sub", "sub", "main", "sub"]
 
 
-def test_what_the_agent_adds_to_a_message_does_not_count_as_the_persons_text() -> None:
+def test_additions_of_the_agent_do_not_count_as_the_persons_text() -> None:
     added = Text("<system-reminder>Design the architecture and prove the algorithm.</system-reminder>")
     assert judge(chat([Message("user", (added, Text("Fix the typo.")))])) == "small"
 
 
-def test_invalid_conversation_is_left_to_those_who_report_it() -> None:
+def test_invalid_conversation_is_left_to_the_reader_that_refuses_it() -> None:
     def fail() -> Conversation:
         raise InvalidRequest("no")
 

@@ -124,7 +124,7 @@ def test_the_lifetime_of_a_conversation_is_known_to_all_workers(clock: FakeClock
     assert lives(other, clock, 10) == ["1h"]
 
 
-def test_a_store_that_is_away_leaves_each_worker_what_it_served(clock: FakeClock) -> None:
+def test_without_the_store_each_worker_knows_its_own_turns(clock: FakeClock) -> None:
     store = SharedStore()
     store.away = True
     assert lives(CacheLifetimes(clock, store), clock, 0, 10, 10, 10, 10)[-1] == "1h"
@@ -147,7 +147,7 @@ def test_names_of_sessions_and_texts_reach_the_store_as_digests(clock: FakeClock
     assert not [name for name in store.values if "session" in name or "Secret" in name or len(name) != 32]
 
 
-def test_a_conversation_is_told_by_project_session_model_and_opening(clock: FakeClock) -> None:
+def test_a_conversation_is_identified_by_project_session_model_and_opening(clock: FakeClock) -> None:
     lifetimes = CacheLifetimes(clock, None)
 
     def key(scope: str = "p", session: str = "s", mapping: Mapping = CLAUDE, task: str = "t") -> str:

@@ -65,7 +65,7 @@ def test_no_browser_may_guess_another_type_of_any_answer(pair: Pair, end: tuple[
 
 
 class SlowConnection:
-    """A connection whose caller takes half of the first blank until it `reads`."""
+    """A connection of a caller that takes half of the first blank until it `reads`."""
 
     def __init__(self, state: Any) -> None:
         self.state = state

@@ -396,7 +396,7 @@ def rows() -> None:
         (ListSlice("e"), False, ""),
     ],
 )
-def test_a_slice_is_what_follows_a_row(part: ListSlice, newest_first: bool, expected: str) -> None:
+def test_a_slice_has_the_rows_after_a_row(part: ListSlice, newest_first: bool, expected: str) -> None:
     order = Item.id.desc() if newest_first else Item.id
     query = part.narrow(Item.select().order_by(order), Item.id, newest_first=newest_first)
     assert "".join(row.id for row in query) == expected

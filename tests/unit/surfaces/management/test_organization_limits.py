@@ -149,7 +149,7 @@ def make_named(tenants: Tenants, kind: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["team", "project", "key", "provider_key"])
-def test_a_lower_role_does_not_end_what_a_limit_of_an_owner_names(kind: str, shared_tenants: Tenants) -> None:
+def test_a_lower_role_does_not_end_the_subject_of_an_owners_limit(kind: str, shared_tenants: Tenants) -> None:
     owner, admin = shared_tenants["acme owner"], administrator(shared_tenants)
     ident, place = make_named(shared_tenants, kind)
     path = f"{path_of(shared_tenants)}/{new_hex()}"

@@ -86,10 +86,10 @@ def test_an_address_of_ipv6_may_be_a_name():
         *("/oauth/register", "/oauth/token", "/oauth/revoke", "/.well-known/oauth-authorization-server"),
     ],
 )
-def test_a_page_may_call_what_takes_keys(path: str) -> None:
+def test_a_page_may_call_operations_that_take_keys(path: str) -> None:
     assert takes_keys(path)
 
 
 @pytest.mark.parametrize("path", ["/console/keys", "/orgs", "/auth/login", "/oauth/authorize", "/metrics"])
-def test_a_page_may_not_call_what_takes_sessions(path: str) -> None:
+def test_a_page_may_not_call_operations_that_take_sessions(path: str) -> None:
     assert not takes_keys(path)
