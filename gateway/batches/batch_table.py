@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, json
 
 from gateway.callers.vault import Vault
-from gateway.jobs.job_rows import CALLBACK_TABLE, JobRows, Transitions
+from gateway.jobs.job_rows import CALLBACK_TABLE, JobRows, JobTransitions
 from gateway.metering.payload_table import pack_off_loop, unpack_off_loop
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
@@ -28,7 +28,7 @@ CANCELING = "cancelling"
 CANCELED = "cancelled"
 ENDED = frozenset((COMPLETED, FAILED, EXPIRED, CANCELED))
 
-TRANSITIONS = Transitions(
+TRANSITIONS = JobTransitions(
     "batch",
     {
         (VALIDATING, "valid"): IN_PROGRESS,

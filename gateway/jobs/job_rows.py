@@ -15,7 +15,7 @@ CALLBACK_TABLE = "job_callback"  # of all kinds but videos, which have one of th
 BATCH_SIZE = 500  # rows that one transaction deletes
 
 
-class Transitions(dict[tuple[str, str], str]):
+class JobTransitions(dict[tuple[str, str], str]):
     """(state, event) → state of a `kind` of job. An unlisted transition is a programming error."""
 
     def __init__(self, kind: str, transitions: dict[tuple[str, str], str]) -> None:

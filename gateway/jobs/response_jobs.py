@@ -14,7 +14,7 @@ from gateway.callers.authentication import Caller
 from gateway.callers.vault import Vault
 from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.errors import GatewayError, InvalidRequest, Unavailable
-from gateway.jobs.job_rows import CALLBACK_TABLE, JobRows, Transitions, owner_of
+from gateway.jobs.job_rows import CALLBACK_TABLE, JobRows, JobTransitions, owner_of
 from gateway.jobs.rounds import StoreClock
 from gateway.metering.payload_table import LARGE, pack_off_loop, unpack_off_loop
 from gateway.runtime.loop_turns import ShouldContinue, always
@@ -29,7 +29,7 @@ INCOMPLETE = "incomplete"
 FAILED = "failed"
 CANCELED = "cancelled"
 FINAL = frozenset((COMPLETED, INCOMPLETE, FAILED, CANCELED))
-TRANSITIONS = Transitions(
+TRANSITIONS = JobTransitions(
     "background response",
     {
         (QUEUED, "begin"): IN_PROGRESS,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from msgspec import Struct, json
 
 from gateway.catalogue.prices import Charge
-from gateway.jobs.job_rows import JobRows, Transitions
+from gateway.jobs.job_rows import JobRows, JobTransitions
 from gateway.neutral.videos import FINAL_STATES
 from gateway.store.database import Database
 
@@ -41,7 +41,7 @@ CANCELED = "canceled"
 RUNNING = (QUEUED, IN_PROGRESS)
 
 
-TRANSITIONS = Transitions(
+TRANSITIONS = JobTransitions(
     "video job",
     {
         # A provider accepted it.

@@ -50,7 +50,7 @@ MARKS = {
     "npm": "its packages come from npm: here its addresses are tried, `make ai-sdk` runs it as it is written",
 }
 BLOCKS = list(blocks())
-# Files that a page tells its reader to save, with the text of the page.
+# Files that the reader of a page has to save, with the text of the page.
 SAVED = {
     "docs/routes.md": {
         "house.json": next(one.text for one in BLOCKS if (one.page, one.kind) == ("docs/routes.md", "json"))
