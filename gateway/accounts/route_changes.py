@@ -15,8 +15,8 @@ from gateway.callers.models import Project
 from gateway.catalogue.catalogue import Catalogue
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
-from gateway.neutral.request import is_marked
-from gateway.routes.route_book import AUTO, SMART, called_by, is_route_name
+from gateway.neutral.request import AUTO, SMART, is_marked
+from gateway.routes.route_book import called_by, is_route_name
 from gateway.routes.route_document import RouteDocument, load_document, write_document
 from gateway.store.database import WHOLE, Base, Database, ListSlice, TimeField
 

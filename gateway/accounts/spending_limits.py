@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import check_quota, commit
+from gateway.accounts.key_tags import TAG_NAME
 from gateway.callers.models import ApiKey, Member, Project, ProviderKey, Team
 from gateway.clock import DAY_US, to_iso
 from gateway.control.version import Control
@@ -48,7 +49,6 @@ MAX_REQUESTS_OF_PERSON = 10
 FORECAST_US = 366 * DAY_US  # how far ahead an end is foreseen
 MAX_SHOWN_MEMBERS = 100
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-TAG_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 OWN_REQUESTS = (
     f"At most {MAX_REQUESTS_OF_PERSON} of your requests for more may wait in an organization. Wait until one is "
     "answered or over, or ask again for one of the same limits, which replaces the earlier request."

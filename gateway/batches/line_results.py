@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from gateway.billing.batch_reservation import NOT_ITS_WORKER
 from gateway.billing.retained_payload import HeldEntry
 from gateway.engine.payload_collection import Payload
 from gateway.errors import Unavailable
@@ -11,7 +12,6 @@ from gateway.providers.protocol import Target
 from gateway.store.journal import Row, Ticket
 
 WAIT_S = 10.0
-NOT_ITS_WORKER = "Another worker continues this batch."
 
 
 class LineResult:

@@ -20,14 +20,13 @@ from gateway.routes.compiled import BYTES_PER_TOKEN, CompiledRoute, RoutedReques
 from gateway.routes.route_book import RouteBook
 from gateway.routes.route_prices import NO_MAPPINGS, RoutePrices
 from gateway.routing.cache_lifetimes import CacheLifetimes
-from gateway.routing.sticky import Sticky
+from gateway.routing.sticky import MAX_SESSION_LENGTH, Sticky
 
 # The lifetime of an unused prompt in the cache of a provider.
 CACHE_S, LONG_CACHE_S = 300, 3600
 # A session's last turn is written for other workers at this precision.
 STEP_S = 120
 SESSION_MODEL_S = 2.0 * LONG_CACHE_S  # how long the model of a conversation is remembered
-MAX_SESSION_LENGTH = 4096
 SEEN_S = 1.0  # how old the used share of a limit may be
 MAX_SEEN = 10_000
 NEVER: tuple[float, int | None] = (float("-inf"), None)

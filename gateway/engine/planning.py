@@ -38,6 +38,7 @@ from gateway.routing.record import RoutingDecision, TokenMixAnswer, write_record
 from gateway.routing.resolve import SANDBOX, RetiredModel
 from gateway.routing.score import Weights
 from gateway.routing.sliding_window import Tally
+from gateway.routing.sticky import MAX_SESSION_LENGTH
 
 # The models of a request besides the requested one, and the preferences among providers that its headers set.
 
@@ -205,7 +206,6 @@ MIN_FIRST_BYTE_S = 5.0  # the same for the first bytes of a stream
 READ_BYTES_PER_S = 100_000  # of a prompt, by a slow model
 # Tokens a second of a slow model: estimates the duration of an answer while no similar one has been measured.
 SLOW = 20
-MAX_SESSION_LENGTH = 4096  # characters of a session id that are used
 STRATEGY = "routing"  # the name of the project setting
 USE_SUCCESSORS = "useSuccessors"  # the same for the successors of retired models
 HEDGING = "hedging"  # the same for a second attempt beside a silent one (engine/hedging.py)

@@ -270,6 +270,13 @@ class WholeResult:
         return 0
 
 
+# Names that stand for a choice among models. AUTO and SMART are valid with and without the product's prefix.
+
+OWN_PREFIX = "llmgateway/"
+AUTO = "auto"
+SMART = "smart"
+DYNAMIC = "dynamic/"  # before the name of a route
+
 # The mark of a long context at the end of a model's name, such as "[1m]": agents write it for themselves, but some of
 # their requests carry it. It is no part of the name.
 

@@ -11,17 +11,13 @@ from msgspec import Struct
 from gateway.configuration.settings import CONFIG
 from gateway.control.version import Control
 from gateway.errors import GatewayError
-from gateway.neutral.request import MARKS, unmarked
+from gateway.neutral.request import AUTO, DYNAMIC, MARKS, OWN_PREFIX, SMART, unmarked
 from gateway.routes.compiled import CompiledRoute, compile_route
 from gateway.routes.route_document import load_document, read_document
 from gateway.runtime.call_merging import SharedCalls
 from gateway.runtime.threads import compute_if
 from gateway.store.database import Database
 
-DYNAMIC = "dynamic/"
-SMART = "smart"
-AUTO = "auto"
-OWN_PREFIX = "llmgateway/"
 TABLE = CONFIG / "routes" / "smart.toml"
 NAMES = "SELECT organization_id, name, aliases FROM model_route WHERE published > 0"
 ROUTES = (

@@ -8,16 +8,11 @@ from msgspec import Struct
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.lifecycle import has_ended
 from gateway.errors import NotFound, UnknownModel
-from gateway.neutral.request import unmarked
+from gateway.neutral.request import AUTO, DYNAMIC, OWN_PREFIX, SMART, unmarked
 
 Kind = Literal["canonical", "pinned", "auto", "custom"]
 
-# Special model names, valid with and without the product's prefix.
-OWN_PREFIX = "llmgateway/"
-AUTO = "auto"
-SMART = "smart"
 CUSTOM = "custom"
-DYNAMIC = "dynamic/"
 OWN_PROVIDER = f"{CUSTOM}:"
 SPECIAL_MODELS = frozenset({AUTO, CUSTOM})
 NO_ROUTE = "There is no published route {!r} here. A route is the model of a chat request, and stands in no list."

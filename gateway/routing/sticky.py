@@ -6,6 +6,7 @@ from typing import Protocol
 from gateway.clock import Clock
 from gateway.errors import GatewayError
 
+MAX_SESSION_LENGTH = 4096  # characters of a session id that are used
 PIN_CAPACITY = 50_000
 PREFERENCE_CAPACITY = 10_000
 PREFERENCE_TTL_S = 3600.0

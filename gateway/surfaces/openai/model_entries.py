@@ -18,8 +18,8 @@ from gateway.clock import from_datetime
 from gateway.money import format_price
 from gateway.neutral import parameters
 from gateway.neutral.parameters import CAPABILITY_PARAMETERS, RISING
+from gateway.neutral.request import AUTO, SMART
 from gateway.neutral.units import DERIVED_PRICES, UNITS
-from gateway.routes.route_book import SMART
 from gateway.surfaces.openai.model_answers import (
     ArchitectureAnswer,
     ModelAnswer,
@@ -27,7 +27,7 @@ from gateway.surfaces.openai.model_answers import (
     ProviderMappingAnswer,
     TopProviderAnswer,
 )
-from gateway.surfaces.web.listing import AUTO, prefer_reachable
+from gateway.surfaces.web.listing import prefer_reachable
 
 # Reasoning efforts of mappings that do not state any, as model lists show them.
 #

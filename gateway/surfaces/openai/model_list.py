@@ -15,9 +15,8 @@ from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.catalogue.entries import Mapping, Model
 from gateway.clock import DAY_US
 from gateway.errors import NotFound
-from gateway.neutral.request import unmarked
+from gateway.neutral.request import AUTO, SMART, unmarked
 from gateway.routes.compiled import CompiledRoute
-from gateway.routes.route_book import SMART
 from gateway.runtime.threads import compute
 from gateway.surfaces.openai.model_answers import ModelAnswer, ModelListAnswer
 from gateway.surfaces.openai.model_entries import (
@@ -35,7 +34,6 @@ from gateway.surfaces.web import listing as listing_module
 from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.surfaces.web.http_responses import JSON
 from gateway.surfaces.web.listing import (
-    AUTO,
     HEADERS,
     choices_of,
     lists_available,

@@ -15,10 +15,10 @@ from gateway.errors import ATTEMPTS
 from gateway.limits import rate_limits
 from gateway.limits.cost_bound import LIMIT_HEADER
 from gateway.money import MILLION, NANO, format_usd, usd_number
+from gateway.neutral.request import SMART
 from gateway.neutral.units import UNITS
 from gateway.neutral.usage import NO_USAGE, Usage
 from gateway.routes.choices import RouteChoiceAnswer, describe
-from gateway.routes.route_book import SMART
 
 Header = tuple[str, str]
 OWN_PROVIDER = "custom:"  # prefix of the name of an organization's own provider, which is called without the prefix

@@ -11,7 +11,7 @@ from gateway.callers.authentication import Caller
 from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue, day_of
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.lifecycle import ACTIVE, has_ended, state_on
-from gateway.routes.route_book import SMART
+from gateway.neutral.request import AUTO, SMART
 from gateway.runtime.threads import compute
 from gateway.surfaces.web.http import VARY_BY_KEY, Inbound, Outbound
 from gateway.surfaces.web.http_responses import JSON
@@ -19,7 +19,6 @@ from gateway.worker.services import Services
 
 # The models that a caller could call now: mappings in service for which a credential exists (`available=true`).
 
-AUTO = "auto"
 GENERIC = Mapping(CUSTOM, CUSTOM, CUSTOM)
 
 # Lists the caller's credentials for a mapping.
