@@ -50,7 +50,7 @@ from gateway.store.installation_identity import Secrets
 
 DAY_S = 86_400
 CODE = "too_many_changes"
-# One member fills a quarter of it, developers together three: who has to undo what they did still can.
+# One member may use a quarter of it, developers together three: an admin can still undo their changes.
 MEMBER_PART = 4
 DEVELOPERS_PART = (3, 4)
 ADVICE = (

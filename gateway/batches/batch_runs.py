@@ -199,7 +199,7 @@ class BatchRun:
     # Before the first line.
 
     def _check(self) -> None:
-        """Check all lines and hold what they can cost; the batch fails otherwise."""
+        """Check all lines and hold their highest cost; the batch fails otherwise."""
         checked = check_lines(self._port, self._job, self._task, self._lines(), self._parts.settings.max_lines)
         errors = tuple(checked.errors)
         if not errors and not self._task.up_to_limit:
@@ -316,7 +316,7 @@ class BatchRun:
     # The end.
 
     def _finish(self, state: str) -> None:
-        """Write the files, release what is still held, and end the batch."""
+        """Write the files, release the rest of the hold, and end the batch."""
         owner = FileOwner(self._job.organization, self._job.project, self._job.api_key)
         reason = {CANCELED: "cancelled", EXPIRED: "expired"}.get(state, "")
         sums = self._sums()
@@ -334,7 +334,7 @@ class BatchRun:
                 return
 
     def _give_up(self) -> None:
-        """End a batch that can neither be continued nor have files, and release what is held."""
+        """End a batch that can neither be continued nor have files, and release its hold."""
         release_batch(self._parts.holds, self._job.id)
         sums = self._sums()
         outcome = BatchOutcome(errors=(BatchError("batch_input_lost", INPUT_LOST),))

@@ -89,7 +89,7 @@ class BatchJob(NamedTuple):
     """A row of `batch_job`, in the order of its columns. Times are microseconds.
 
     `total` lines have `done` results, of which `failed` are errors. `bound_nusd` was held for all lines, `cost_nusd` is
-    what they cost so far. `input` is the kept file of the lines. `task` is a sealed BatchTask, `outcome` a BatchOutcome
+    their cost so far. `input` is the kept file of the lines. `task` is a sealed BatchTask, `outcome` a BatchOutcome
     as JSON, "" before the end.
     """
 

@@ -1,4 +1,4 @@
-"""Checks all lines of a batch before the first is sent: their form, ids and requests, and what they can cost."""
+"""Checks all lines of a batch before the first is sent: their form, ids and requests, and their highest cost."""
 
 from collections.abc import Iterable
 

@@ -21,7 +21,7 @@ class LineBound(Struct, frozen=True):
 
 
 class LineAnswer(Struct, frozen=True):
-    """The answer to a line. `recorded`: its result is written, with its usage row; `cost_nusd` is what it cost.
+    """The answer to a line. `recorded`: its result is written, with its usage row; `cost_nusd` is its cost.
     `retry_after_s`: when it may be sent again, 0 if that is unknown."""
 
     status: int

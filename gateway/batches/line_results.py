@@ -15,7 +15,7 @@ WAIT_S = 10.0
 
 
 class LineResult:
-    """Collects the answer of a line; stands in for the payload of its request.
+    """Collects the answer of a line, in place of the payload of its request.
 
     The settlement holds its usage row back until the answer is complete; then both are one entry of the journal, with
     the payload if the project retains payloads (`inner`). `write` returns the row of the result from status, answer and

@@ -56,7 +56,7 @@ log = logging.getLogger("gateway")
 
 class Batches:
     """The batches of a worker. A batch belongs to the project of the key that requested it. `port` is set when the
-    surfaces are there."""
+    surfaces are ready."""
 
     def __init__(
         self,
@@ -222,7 +222,7 @@ class Batches:
             log.exception("the batch %s failed", job.id)
 
     def _release_lost_holds(self) -> None:
-        """Release what is held for batches that have ended or were never inserted, because their worker died."""
+        """Release the holds of batches that have ended or were never inserted, because their worker died."""
         sql = "SELECT id FROM hold WHERE (id LIKE ? OR id LIKE ?) AND placed_at < ?"
         params = (f"{PREFIX}%:%", f"{MESSAGES_PREFIX}%:%", self._clock.now_us() - LOST_AFTER_US)
         for (ident,) in self._database.query_rows(sql, params):

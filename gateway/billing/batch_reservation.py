@@ -63,7 +63,7 @@ class SentLine:
         )
 
     def end(self, cost_nusd: int) -> None:
-        """Note that the line has its result: what it did not spend is for other requests."""
+        """Note that the line has its result: its unspent amount is free for other requests."""
         if self._fund is not None:
             self._fund.spare(self._bound_nusd - cost_nusd)
 
@@ -143,7 +143,7 @@ class HeldFund:
         self._spare_nusd += spare
 
     def give_back(self) -> None:
-        """Return to the budgets what the lines that ended did not spend. Unavailable."""
+        """Return the unspent amounts of ended lines to the budgets. Unavailable."""
         spare = self._spare_nusd
         if spare:
             self._spare_nusd -= spare

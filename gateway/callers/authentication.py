@@ -434,7 +434,7 @@ class TokenCallers:
 
 
 def _refusal(message: str) -> Unauthenticated:
-    """Return the error; the header makes coding agents ask for a new sign-in at once instead of after retries."""
+    """Return the error; the header makes coding agents start a new sign-in at once instead of after retries."""
     return Unauthenticated(message, code="invalid_token", headers=(("x-should-retry", "false"),))
 
 

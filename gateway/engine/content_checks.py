@@ -79,7 +79,7 @@ class ContentChecks:
         self.classify: Classify | None = None
 
     def check(self, scope: CheckScope, contents_by_checker: ContentsByChecker, remembered: bool = True) -> CheckResults:
-        """Return what the checkers find in their contents. Never raises; a checker that fails is in `failed`.
+        """Return the findings of the checkers in their contents. Never raises; a checker that fails is in `failed`.
         `remembered`: contents are looked up among those that are known, and remembered."""
         results = CheckResults({}, {})
         jobs = [
@@ -125,7 +125,7 @@ class ContentChecks:
         remembered: bool = True,
         late: bool = False,
     ) -> CheckedRules:
-        """Return what the checkers of rules found in what was collected; `findings` has those that failed. Unavailable
+        """Return the findings of checkers in the collected contents; `findings` gets those that failed. Unavailable
         where a rule blocks when its checker fails, unless it is too `late` for that."""
         scope = CheckScope(context.caller.organization_id, context.request_id, context)
         results = self.check(scope, collector.contents, remembered)
@@ -180,7 +180,7 @@ class ContentChecks:
     def _judge(
         self, scope: CheckScope, checker: Checker, pieces: list[CheckedPiece], large: bool
     ) -> list[list[FoundValue]]:
-        """Return what the checker found in each piece. GatewayError."""
+        """Return the findings in each piece. GatewayError."""
         end = self._clock.monotonic() + checker.timeout_ms / 1000
         form = FORMS.get(checker.form)
         if form is None:

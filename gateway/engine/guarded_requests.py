@@ -98,7 +98,7 @@ class GuardedRequest:
         return self._check(request, rules, large) if rules else request
 
     def _check(self, request: R, rules: Sequence[GuardrailRule], large: bool) -> R:
-        """Return the request with what the checkers of rules found edited."""
+        """Return the request, edited by the findings of checkers."""
         collector = CheckCollector(rules)
         compute_if(large, _edit_texts, request, collector)
         checked = self._checks.judge(self._context, rules, self.rules, collector, self.findings, answer=False)
@@ -189,7 +189,7 @@ class GuardedRequest:
         return LateCheck(partial(self._check_text, rules, True), self.findings)
 
     def _check_text(self, rules: Sequence[GuardrailRule], late: bool, text: str) -> list[Match]:
-        """Return what the checkers find in a text of a stream. `late`: nothing can be blocked any more."""
+        """Return the findings of the checkers in a text of a stream. `late`: nothing can be blocked any more."""
         collector = CheckCollector(rules)
         collector.text(text, "answer")
         checked = self._checks.judge(
@@ -198,7 +198,7 @@ class GuardedRequest:
         return checked.find(text, "answer")
 
     def record(self) -> None:
-        """Store what was found, once."""
+        """Store the findings, once."""
         if not self._recorded:
             self._recorded = True
             self._record(self._context, self.findings)

@@ -74,7 +74,7 @@ class FileContents:
                 self._path(ident).unlink()
 
     def older_than(self, age_us: int, now_us: int) -> Iterator[str]:
-        """Yield the ids of contents, and delete what was not written to its end, of at least this age."""
+        """Yield the ids of contents of at least this age, and delete incomplete files of that age."""
         before = (now_us - age_us) / SECOND_US
         for folder in sorted(self._folder.glob("??")):
             for entry in os.scandir(folder):

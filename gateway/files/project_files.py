@@ -272,7 +272,7 @@ class Files:
         )
 
     def _expiry_of(self, new: NewFile, now: int) -> int | None:
-        """Return when a file expires: what its caller chose, within what the operator allows."""
+        """Return when a file expires: the caller's choice, within the operator's limit."""
         lifetimes = []
         if new.lifetime_s is not None:
             lifetimes.append(new.lifetime_s * SECOND_US)

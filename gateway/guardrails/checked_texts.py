@@ -1,4 +1,4 @@
-"""Texts of a request and of its answer under rules with an outside checker: what it must read, and what it found."""
+"""Texts of a request and of its answer under rules with an outside checker: the contents to check, and the findings."""
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
@@ -31,7 +31,7 @@ class Content(Struct, frozen=True):
 
     @property
     def digest(self) -> bytes:
-        """Return what the content is known by; it is the same in every place of its role."""
+        """Return the key of the content; it is the same in every place of its role."""
         data = f"{self.role}\0{self.media_type}\0{self.text}".encode("utf-8", "surrogatepass")
         return blake2b(data, digest_size=16).digest()
 
@@ -47,7 +47,7 @@ def role_of(place: Place) -> Role:
 
 
 class CheckCollector(TextReader):
-    """Collects what the checkers of some rules must read, each content once."""
+    """Collects the contents that the checkers of some rules must read, each once."""
 
     def __init__(self, rules: Sequence[GuardrailRule]) -> None:
         self._rules = rules
@@ -84,7 +84,7 @@ class CheckedRules:
         self._found: Mapping[Any, tuple[FoundValue, ...]] = found
 
     def find(self, text: str, place: Place, masks: Masks | None = None) -> list[Match]:
-        """Return what was found in a text, ordered by its start. A finding without a place cannot be masked or removed,
+        """Return the findings in a text, ordered by their start. A finding without a place cannot be masked or removed,
         so it blocks instead."""
         matches = [
             match
@@ -151,7 +151,7 @@ class CheckedEditor(RequestEditor):
         return texts
 
     def media(self, value: Media, place: Place) -> None:
-        """Refuse or note a file by what was found in it."""
+        """Refuse or note a file by its findings."""
         self.files += 1
         matches, refuses, unread = self._rules.find_in_file(value, place)
         for match in matches:
@@ -165,7 +165,7 @@ class CheckedEditor(RequestEditor):
 
 
 class CollectedAnswer(AnswerTexts):
-    """Collects what checkers must read of an answer."""
+    """Collects the contents of an answer that checkers must read."""
 
     def __init__(self, collector: CheckCollector, texts: AnswerTexts) -> None:
         self._collector = collector
@@ -213,7 +213,7 @@ class CheckedAnswer(AnswerTexts):
             raise unreadable(rule, kind, answer=True)
 
 
-# Returns what the checkers of some rules find in a text of an answer. Unavailable where a rule blocks without them.
+# Returns the findings of checkers in a text of an answer. Unavailable where a rule blocks without its checker.
 CheckText = Callable[[str], list[Match]]
 
 

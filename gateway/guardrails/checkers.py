@@ -1,4 +1,4 @@
-"""Outside checkers of guardrails: their forms (config/checkers.toml), the settings of a rule, and what they found."""
+"""Outside checkers of guardrails: their forms (config/checkers.toml), the settings of a rule, and their findings."""
 
 import tomllib
 from collections.abc import Iterable
@@ -132,7 +132,7 @@ def checked_kind(kind: object) -> str:
 
 
 def detector_of(checker: Checker, kind: str) -> Detector:
-    """Return the detector that stands for what a checker found."""
+    """Return the detector that represents a finding of a checker."""
     label = next((label for part, label in LABELS_OF_KINDS if part in kind), "TERM")
     title = f"{kind} ({checker.kind.title})"
     return Detector(kind, "checker", title, label, "", None, 0, None, "", "", 0)

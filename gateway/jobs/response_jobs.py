@@ -80,7 +80,7 @@ class ResponseJob(NamedTuple):
 class ResponseMaker(NamedTuple):
     """The surface of responses: `open` begins the stream of a request (an exception of the gateway where it was
     refused), `fail` returns the object and the last frame of a response that failed, with its sequence number, `read`
-    the object in a frame, and `forget` deletes what was stored of a response."""
+    the object in a frame, and `forget` deletes the stored parts of a response."""
 
     open: Callable[[ResponseJob, bytes], Iterator[bytes]]
     fail: Callable[[bytes, GatewayError | None, int], tuple[bytes, bytes]]

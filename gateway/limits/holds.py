@@ -111,7 +111,7 @@ class Holds:
         return self._database.read(partial(self._find, ident))
 
     def read(self, ident: str) -> "HeldAmounts | None":
-        """Return what is left of a hold, and its leases; None when there is none. Unavailable."""
+        """Return the remaining amount of a hold, and its leases; None when there is none. Unavailable."""
         return self._database.read(partial(self._read, ident))
 
     def with_prefix(self, prefix: str) -> list[str]:

@@ -63,7 +63,7 @@ def note_top_members(database: Database, should_continue: ShouldContinue = alway
 
 
 def _use(rule: LimitRule, now: int) -> str:
-    """Return the expression of what a budget counted and holds in the window that runs."""
+    """Return the expression of the amount that a budget counted and holds in the present window."""
     present = "b.settled_nusd + b.leased_nusd"
     if not rule.period:
         return present

@@ -14,7 +14,7 @@ from gateway.limits.models import EXACT, KEY, LIKELY, MEMBER, PROVIDER_KEY, TEAM
 from gateway.store.database import Database
 
 PROJECT = "project"
-# Where the limits of a kind stand: the table of its things in an organization, and their name.
+# Where the limits of a kind are stored: the table of its subjects in an organization, and their name.
 PLACES = {
     KEY: (
         "api_key x JOIN project p ON p.id = x.project_id",

@@ -76,7 +76,7 @@ def row_of_route(row: Row) -> Row:
 
 
 def sum_savings(database: Database, organization_id: str, since_us: int) -> list[RouteSavings]:
-    """Return what the routes of an organization cost since a time, by route, version, rule and model."""
+    """Return the costs of the routes of an organization since a time, by route, version, rule and model."""
     organization = raw_id(organization_id)
 
     def read() -> list[RouteSavings]:

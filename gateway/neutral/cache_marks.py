@@ -111,7 +111,7 @@ def choose_places(
             chosen.append(place)
     if not (own or tools or at_end):
         return dict.fromkeys(chosen, ttl)
-    # A mark of an hour may stand before one of five minutes, and not behind one.
+    # A mark of an hour may come before one of five minutes, but not after one.
     hourly = [place for place, life in own if life == HOUR]
     last_hour = (len(rows), 0) if at_end == HOUR else max(hourly, default=(-1, 0))
     only_hours = {*tools, *(life for _, life in own), at_end} <= {HOUR, ""}

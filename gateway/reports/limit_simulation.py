@@ -79,7 +79,7 @@ def simulate_limit(database: Database, organization_id: str, rule: LimitRule, da
         if "customer" in found.kinds:
             found.learn_customers(database, chunk)
         compute(found.add, chunk)
-    refused = compute(found.play, done)
+    refused = compute(found.replay, done)
     done.people_count = len(refused)
     most = refused.most_common(MAX_PEOPLE)
     emails = database.read(partial(_find_emails, database, [member for member, _ in most]))
@@ -105,7 +105,7 @@ def _find_emails(database: Database, members: Sequence[str]) -> dict[str, str]:
 
 
 class _Charges:
-    """The requests that a limit counts, newest first, and the play of them from the oldest to the newest."""
+    """The requests that a limit counts, newest first, and their replay from the oldest to the newest."""
 
     def __init__(self, rule: LimitRule, organization_id: str, teams: Mapping[str, set[str]]) -> None:
         self._rule = rule
@@ -126,7 +126,7 @@ class _Charges:
         self._customers |= {key: key in customers for key in keys}
 
     def add(self, rows: Sequence[StoredRow]) -> None:
-        """Keep what counts of rows."""
+        """Keep the counted parts of rows."""
         for row in rows:
             cost = int(row[1])
             if cost <= 0:
@@ -170,8 +170,8 @@ class _Charges:
                     facts[TAG, subject.name] = (metadata.get(subject.name, ""),)
         return facts
 
-    def play(self, done: LimitSimulation) -> Counter[str]:
-        """Count what the limit would have done, and return the refused requests of each member."""
+    def replay(self, done: LimitSimulation) -> Counter[str]:
+        """Replay the requests under the limit, and return the refused requests of each member."""
         counters = _Counters(self._rule)
         refused: Counter[str] = Counter()
         last = b""

@@ -67,10 +67,10 @@ def simulate_route(
     done = RouteSimulation(until - days * DAY_US, until)
     projects = [route.project_id] if route.project_id else database.read(partial(_list_projects, organization_id))
     teams = database.read(partial(read_teams, database, organization_id))
-    play = _Play(route, prices, teams, requested, done)
+    replay = _Replay(route, prices, teams, requested, done)
     for chunk in walk_days(database, ROWS, projects, done):
-        compute(play.add, chunk)
-    done.choices = sorted(play.choices.values(), key=lambda one: one.requests, reverse=True)[:MAX_CHOICES]
+        compute(replay.add, chunk)
+    done.choices = sorted(replay.choices.values(), key=lambda one: one.requests, reverse=True)[:MAX_CHOICES]
     return done
 
 
@@ -78,8 +78,8 @@ def _list_projects(organization_id: str) -> list[str]:
     return [row.id for row in Project.select(Project.id).where(Project.organization == organization_id)]
 
 
-class _UnknownHere(Exception):
-    """A rule asks what no row has."""
+class _ValueNotStored(Exception):
+    """A rule needs a value that is not stored in usage rows."""
 
 
 class _StoredNeeds(Struct):
@@ -88,7 +88,7 @@ class _StoredNeeds(Struct):
 
     @property
     def tools(self) -> bool:
-        raise _UnknownHere
+        raise _ValueNotStored
 
     vision = earlier_images = tools
 
@@ -124,11 +124,11 @@ class _StoredRequest:
 
     def _known(self, place: int) -> str:
         if self._seen is None or not self._seen[place]:
-            raise _UnknownHere
+            raise _ValueNotStored
         return str(self._seen[place])
 
     def __getattr__(self, name: str) -> Any:
-        raise _UnknownHere
+        raise _ValueNotStored
 
 
 def _by_member(teams: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
@@ -140,8 +140,8 @@ def _by_member(teams: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
     return {member: frozenset(own) for member, own in found.items()}
 
 
-class _Play:
-    """Counts what the rules would have chosen."""
+class _Replay:
+    """Counts the choices of the rules."""
 
     def __init__(
         self,
@@ -216,6 +216,6 @@ def _holds(tests: Sequence[Test], request: Any) -> bool | None:
         try:
             if not test(request):
                 return False
-        except _UnknownHere:
+        except _ValueNotStored:
             unknown = True
     return None if unknown else True

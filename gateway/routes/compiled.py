@@ -102,8 +102,8 @@ class RoutedRequest:
         return self._difficulty or ""
 
     def body_value(self, path: tuple[str, ...]) -> Any:
-        """Return a member of the caller's body, as JSON has it; None without one. Members that are not passed on are
-        known by what was read of them."""
+        """Return a member of the caller's body, as JSON has it; None without one. Members that are not passed on have
+        the values that the surface read."""
         request = self.request
         first = path[0]
         if first == "metadata" and len(path) == 2:

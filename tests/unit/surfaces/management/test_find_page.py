@@ -15,7 +15,7 @@ HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture
-def asked(tenants: Tenants) -> Tenants:
+def used(tenants: Tenants) -> Tenants:
     owner, developer = tenants["acme owner"], tenants["acme developer"]
     tenants.services.billing.ledger.grant(owner.organization_id, 10**9, "find")
     body = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
@@ -34,51 +34,49 @@ def find(tenants: Tenants, who: Person, text: str) -> list[tuple[str, str]]:
     return [(kind.strip(), name) for _, name, kind in found]
 
 
-def test_pages_are_found_by_their_names_as_far_as_a_person_may_open_them(asked: Tenants) -> None:
-    owner, developer = asked["acme owner"], asked["acme developer"]
-    assert ("Page", "Audit log") in find(asked, owner, "audit") and ("Page", "Audit log") not in find(
-        asked, developer, "audit"
+def test_pages_are_found_by_their_names_as_far_as_a_person_may_open_them(used: Tenants) -> None:
+    owner, developer = used["acme owner"], used["acme developer"]
+    assert ("Page", "Audit log") in find(used, owner, "audit") and ("Page", "Audit log") not in find(
+        used, developer, "audit"
     )
-    assert find(asked, owner, "eXpl") == [("Page", "Explore")]
-    assert len(find(asked, owner, "")) > len(find(asked, developer, "")) > 5
-    assert find(asked, owner, "nothing+of+this+name") == []
+    assert find(used, owner, "eXpl") == [("Page", "Explore")]
+    assert len(find(used, owner, "")) > len(find(used, developer, "")) > 5
+    assert find(used, owner, "nothing+of+this+name") == []
 
 
-def test_keys_and_people_are_found_by_words_of_their_names(asked: Tenants) -> None:
-    owner, developer, colleague = (asked[name] for name in ("acme owner", "acme developer", "acme colleague"))
-    assert ("Person", "developer@acme.example") in find(asked, owner, "developer+acme")
-    assert all(kind != "Person" for kind, _ in find(asked, developer, "acme"))
+def test_keys_and_people_are_found_by_words_of_their_names(used: Tenants) -> None:
+    owner, developer, colleague = (used[name] for name in ("acme owner", "acme developer", "acme colleague"))
+    assert ("Person", "developer@acme.example") in find(used, owner, "developer+acme")
+    assert all(kind != "Person" for kind, _ in find(used, developer, "acme"))
     key = colleague.key.info
-    assert ("API key", key.description) in find(asked, owner, key.id)
-    assert find(asked, developer, key.id) == [] and find(asked, asked["rival owner"], key.id) == []
-    store = asked.services.store
+    assert ("API key", key.description) in find(used, owner, key.id)
+    assert find(used, developer, key.id) == [] and find(used, used["rival owner"], key.id) == []
+    store = used.services.store
     keys.update(store.database, store.control, key.id, Change(description=HOSTILE), actor="test")
-    page = asked.client.get(
+    page = used.client.get(
         "/console/find?q=onerror", headers={"Cookie": f"llmgateway.session_token={owner.token}"}
     ).text
     assert "&lt;img src=x" in page and HOSTILE not in page
-    strange = asked.client.get(
+    strange = used.client.get(
         "/console/find?q=%22%3E%3Cscript%3Ealert(1)", headers={"Cookie": f"llmgateway.session_token={owner.token}"}
     ).text
     assert "<script>alert" not in strange
 
 
-def test_a_request_is_found_by_its_id_and_by_the_one_that_its_caller_sent(asked: Tenants) -> None:
-    owner, developer = asked["acme owner"], asked["acme developer"]
-    ident = asked.ok("GET", "/logs", owner)["logs"][0]["id"]
+def test_a_request_is_found_by_its_id_and_by_the_one_that_its_caller_sent(used: Tenants) -> None:
+    owner, developer = used["acme owner"], used["acme developer"]
+    ident = used.ok("GET", "/logs", owner)["logs"][0]["id"]
     for text in (ident, "order-4711"):
-        assert ("Request", ident) in find(asked, owner, text)
-        assert ("Request", ident) in find(asked, developer, text)
+        assert ("Request", ident) in find(used, owner, text)
+        assert ("Request", ident) in find(used, developer, text)
         for who in ("acme colleague", "rival owner"):
-            assert find(asked, asked[who], text) == []
-    assert find(asked, owner, "f" * 32) == []
+            assert find(used, used[who], text) == []
+    assert find(used, owner, "f" * 32) == []
 
 
-def test_views_are_found_and_results_are_few(asked: Tenants) -> None:
-    owner, developer = asked["acme owner"], asked["acme developer"]
-    assert ("View", "Weekly spend") in find(asked, owner, "weekly") and find(asked, developer, "weekly") == []
+def test_views_are_found_and_results_are_few(used: Tenants) -> None:
+    owner, developer = used["acme owner"], used["acme developer"]
+    assert ("View", "Weekly spend") in find(used, owner, "weekly") and find(used, developer, "weekly") == []
     for number in range(MOST + 3):
-        saved_views.add(
-            asked.services.store.database, owner.organization_id, owner.user_id, f"Many {number}", "", False
-        )
-    assert len(find(asked, owner, "many")) == MOST
+        saved_views.add(used.services.store.database, owner.organization_id, owner.user_id, f"Many {number}", "", False)
+    assert len(find(used, owner, "many")) == MOST

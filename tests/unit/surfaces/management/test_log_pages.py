@@ -16,7 +16,7 @@ CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture(scope="module")
-def asked(open_tenants) -> Tenants:
+def used(open_tenants) -> Tenants:
     """Tenants in which a developer made a request that was kept, and one that was refused."""
     with open_tenants() as tenants:
         developer, owner = tenants["acme developer"], tenants["acme owner"]
@@ -34,14 +34,14 @@ def read(tenants: Tenants, path: str, who: Person | None) -> tuple[int, str, str
     return answer.status_code, answer.get_data(as_text=True), answer.headers.get("Location", "")
 
 
-def test_a_person_finds_a_request_and_all_that_is_known_of_it(asked: Tenants) -> None:
-    developer = asked["acme developer"]
-    _, page, _ = read(asked, "/console/logs", developer)
+def test_a_person_finds_a_request_and_all_that_is_known_of_it(used: Tenants) -> None:
+    developer = used["acme developer"]
+    _, page, _ = read(used, "/console/logs", developer)
     assert "sandbox/sandbox-echo" in page and re.search(r"400</span><span[^>]*> model_not_found", page)
     assert "&lt;i&gt;none&lt;/i&gt;" in page and "<i>none" not in page
     links = re.findall(r'href="[^"]*/console/logs/([0-9a-f]{32})"', page)
     assert len(links) == 2
-    _, one, _ = read(asked, f"/console/logs/{links[1]}", developer)
+    _, one, _ = read(used, f"/console/logs/{links[1]}", developer)
     assert "&lt;b&gt;Hello&lt;/b&gt; there" in one and "<b>Hello" not in one
     assert (
         "Sandbox was chosen for sandbox-echo because" in one
@@ -57,93 +57,93 @@ def test_a_person_finds_a_request_and_all_that_is_known_of_it(asked: Tenants) ->
     conversation = one.partition('id="conversation"')[2].partition("</section>")[0]
     assert conversation.count('<li class="turn') == 2 and "&lt;b&gt;Hello&lt;/b&gt; there" in conversation
     assert "<dd>None</dd>" not in one and "<dd></dd>" not in one
-    _, refused, _ = read(asked, "/console/logs/refused-1", developer)
+    _, refused, _ = read(used, "/console/logs/refused-1", developer)
     assert "rejected the request before calling a provider" in refused and "model_not_found" in refused
 
 
-def test_a_decision_names_the_providers_that_were_excluded(asked: Tenants) -> None:
-    developer = asked["acme developer"]
+def test_a_decision_names_the_providers_that_were_excluded(used: Tenants) -> None:
+    developer = used["acme developer"]
     decision = [1, "sandbox-echo", 0, 1, "", 0, "", [["sandbox", 0, 0]], [], [[5, "no credential", ["openai"]]]]
-    database = asked.services.store.database
+    database = used.services.store.database
     database.write(lambda: database.execute("UPDATE decision SET record = ?", (orjson.dumps(decision),)))
-    _, one, _ = read(asked, "/console/logs/kept-1", developer)
+    _, one, _ = read(used, "/console/logs/kept-1", developer)
     assert "Excluded: OpenAI (no credential)" in one
 
 
-def test_the_fields_narrow_the_list_and_keep_what_was_given(asked: Tenants) -> None:
-    owner = asked["acme owner"]
-    _, page, _ = read(asked, "/console/logs?metadata=team:search&status=200&model=", owner)
+def test_the_fields_narrow_the_list_and_keep_what_was_given(used: Tenants) -> None:
+    owner = used["acme owner"]
+    _, page, _ = read(used, "/console/logs?metadata=team:search&status=200&model=", owner)
     assert page.count("/console/logs/") == 1 and 'value="team:search"' in page
     assert "/logs/export?status=200&amp;metadata=team%3Asearch" in page
-    assert "No requests match these filters" in read(asked, "/console/logs?errorCode=timeout", owner)[1]
-    status, page, _ = read(asked, "/console/logs?status=x", owner)
+    assert "No requests match these filters" in read(used, "/console/logs?errorCode=timeout", owner)[1]
+    status, page, _ = read(used, "/console/logs?status=x", owner)
     assert status == 400 and "status" in page
 
 
-def test_the_form_has_a_field_for_each_filter_and_the_live_list_is_read_without_suggestions(asked: Tenants) -> None:
-    owner = asked["acme owner"]
-    page = open_page(asked, owner, "/console/logs")
+def test_the_form_has_a_field_for_each_filter_and_the_live_list_is_read_without_suggestions(used: Tenants) -> None:
+    owner = used["acme owner"]
+    page = open_page(used, owner, "/console/logs")
     fields = {field.data_key or name for name, field in LogsQuery().fields.items()}
     assert {"1h", "24h", "7d", "30d"} <= set(re.findall(r'<option value="(\w+)"', page))
     assert fields - {"retained"} <= set(re.findall(r'name="(\w+)"', page))
     projects = re.findall(r'<select id="projectId".*?</select>', page, re.DOTALL)[0]
     assert re.findall(r'value="([^"]*)"', projects) == ["", owner.project_id]
-    live = asked.client.get("/console/logs?live=1", headers=browser_headers(owner) | {"HX-Target": "list"})
+    live = used.client.get("/console/logs?live=1", headers=browser_headers(owner) | {"HX-Target": "list"})
     assert live.status_code == 200 and "sandbox-echo" in live.text
 
 
-def test_a_click_shows_failed_slow_or_dear_requests_and_another_all_again(asked: Tenants) -> None:
-    owner = asked["acme owner"]
+def test_a_click_shows_failed_slow_or_dear_requests_and_another_all_again(used: Tenants) -> None:
+    owner = used["acme owner"]
     chips = re.compile(
         r'<a class="chip( on)?" role="button" aria-pressed="(\w+)" href="http://localhost([^"]*)">(\w+)<'
     )
-    page = open_page(asked, owner, "/console/logs?source=unknown")
+    page = open_page(used, owner, "/console/logs?source=unknown")
     offered = {name: path for _, _, path, name in chips.findall(page)}
     assert set(offered) == {"Failed", "Slow", "Dear"}
-    failed = open_page(asked, owner, offered["Failed"])
+    failed = open_page(used, owner, offered["Failed"])
     assert failed.count('class="open"') == 1 and "model_not_found" in failed and "source=unknown" in offered["Failed"]
     pressed = {name: path for on, state, path, name in chips.findall(failed) if on and state == "true"}
     assert list(pressed) == ["Failed"]
-    everything = open_page(asked, owner, pressed["Failed"])
+    everything = open_page(used, owner, pressed["Failed"])
     assert everything.count('class="open"') == 2
     for name in ("Slow", "Dear"):
-        assert "No requests match these filters" in open_page(asked, owner, offered[name])
+        assert "No requests match these filters" in open_page(used, owner, offered[name])
     for bad in ("minCost=x", "minDurationMs=-1", "failed=maybe"):
-        open_page(asked, owner, f"/console/logs?{bad}", 400)
+        open_page(used, owner, f"/console/logs?{bad}", 400)
 
 
-def test_requests_of_others_cannot_be_read(asked: Tenants) -> None:
-    developer = asked["acme developer"]
-    _, page, _ = read(asked, "/console/logs", developer)
+def test_requests_of_others_cannot_be_read(used: Tenants) -> None:
+    developer = used["acme developer"]
+    _, page, _ = read(used, "/console/logs", developer)
     ident = re.findall(r"/console/logs/([0-9a-f]{32})", page)[0]
-    for who in (asked["acme colleague"], asked["rival owner"]):
-        assert "No requests yet" in read(asked, "/console/logs", who)[1]
-        assert "No request" in read(asked, f"/console/logs?apiKeyId={developer.key.info.id}", who)[1]
-        assert read(asked, f"/console/logs/{ident}", who)[0] in (403, 404)
-        assert read(asked, "/console/logs/kept-1", who)[0] == 404
+    for who in (used["acme colleague"], used["rival owner"]):
+        assert "No requests yet" in read(used, "/console/logs", who)[1]
+        assert "No request" in read(used, f"/console/logs?apiKeyId={developer.key.info.id}", who)[1]
+        assert read(used, f"/console/logs/{ident}", who)[0] in (403, 404)
+        assert read(used, "/console/logs/kept-1", who)[0] == 404
 
 
-def test_people_return_to_the_page_after_signing_in(asked: Tenants) -> None:
-    status, _, location = read(asked, "/console/logs?status=402", None)
+def test_people_return_to_the_page_after_signing_in(used: Tenants) -> None:
+    status, _, location = read(used, "/console/logs?status=402", None)
     assert status == 303 and location.endswith("/console/login?redirect=%2Fconsole%2Flogs%3Fstatus%3D402")
 
 
-def test_older_requests_are_behind_a_link(asked: Tenants, monkeypatch) -> None:
+def test_older_requests_are_behind_a_link(used: Tenants, monkeypatch) -> None:
     monkeypatch.setattr("gateway.surfaces.console.request_pages.ROWS", 1)
-    owner = asked["acme owner"]
-    _, page, _ = read(asked, "/console/logs?source=unknown", owner)
+    owner = used["acme owner"]
+    _, page, _ = read(used, "/console/logs?source=unknown", owner)
     [older] = re.findall(r'href="[^"]*(/console/logs\?[^"]+)">Older', page)
     assert "source=unknown" in older
-    _, page, _ = read(asked, older.replace("&amp;", "&"), owner)
+    _, page, _ = read(used, older.replace("&amp;", "&"), owner)
     assert page.count("/console/logs/") == 1 and "Older" not in page
 
 
-def test_no_page_is_a_dead_end(asked: Tenants) -> None:
-    owner = asked["acme owner"]
+def test_no_page_is_a_dead_end(used: Tenants) -> None:
+    owner = used["acme owner"]
     for path in ("/console/account", "/console/logs", "/console/logs/kept-1", "/console/alerts", "/console/device"):
-        _, page, _ = read(asked, path, owner)
+        _, page, _ = read(used, path, owner)
         assert {"/console/account", "/console/logs", "/console/alerts", "/docs"} <= ways_on(page), path
-    status, page, _ = read(asked, "/console/logs/none-such", owner)
+    status, page, _ = read(used, "/console/logs/none-such", owner)
     assert status == 404 and {"/console", "/console/logs"} <= ways_on(page)
 
 
@@ -151,62 +151,62 @@ def ways_on(page: str) -> set[str]:
     return {re.sub(r"https?://[^/]*", "", one) for one in re.findall(r'<a href="([^"]*)"', page)}
 
 
-def test_a_finished_video_is_opened_from_its_request(asked: Tenants) -> None:
-    developer, videos = asked["acme developer"], asked.services.engine.videos
+def test_a_finished_video_is_opened_from_its_request(used: Tenants) -> None:
+    developer, videos = used["acme developer"], used.services.engine.videos
     body = {"model": "sandbox/sandbox-film", "prompt": "A kettle boils. [[sandbox: takes=0.01]]"}
-    begun = asked.ok("POST", "/v1/videos", developer.key.token, body)["id"]
+    begun = used.ok("POST", "/v1/videos", developer.key.token, body)["id"]
     ident = begun.removeprefix("video_")
     assert not videos.link_of_log(ident, "")
-    database = asked.services.store.database
+    database = used.services.store.database
     for _ in range(50):
         time.sleep(0.02)
         database.write(lambda: database.execute("UPDATE video_job SET due_at = 1 WHERE due_at IS NOT NULL"))
         videos.poller.run()
-        if asked.ok("GET", f"/v1/videos/{begun}", developer.key.token)["status"] == "completed":
+        if used.ok("GET", f"/v1/videos/{begun}", developer.key.token)["status"] == "completed":
             break
-    asked.services.store.journal.flush(60)
-    _, page, _ = read(asked, f"/console/logs/{ident}", developer)
+    used.services.store.journal.flush(60)
+    _, page, _ = read(used, f"/console/logs/{ident}", developer)
     link = re.findall(rf'href="http://localhost(/v1/videos/logs/{ident}/content\?token=[^"]+)"', page)[0]
-    assert asked.client.get(link).headers["Content-Type"] == "video/mp4"
+    assert used.client.get(link).headers["Content-Type"] == "video/mp4"
     assert "Video output cost" in page
 
 
-def test_the_live_view_reads_itself_again_and_keeps_the_filters(asked: Tenants) -> None:
-    owner = asked["acme owner"]
-    _, page, _ = read(asked, "/console/logs?status=200&live=1", owner)
+def test_the_live_view_reads_itself_again_and_keeps_the_filters(used: Tenants) -> None:
+    owner = used["acme owner"]
+    _, page, _ = read(used, "/console/logs?status=200&live=1", owner)
     assert re.search(r'hx-get="[^"]*/console/logs\?status=200&amp;live=1" hx-trigger="every 1s"', page)
     assert "Stop the live view" in page and "Older requests" not in page
-    still = read(asked, "/console/logs?status=200", owner)[1]
+    still = read(used, "/console/logs?status=200", owner)[1]
     assert "every 1s" not in still
     switch = re.compile(r'href="http://localhost/console/logs([^"]*)" class="button small[^"]*" aria-pressed')
     assert switch.findall(page) == ["?status=200"] and switch.findall(still) == ["?status=200&amp;live=1"]
 
 
-def test_the_requests_of_a_person_are_found_by_name(asked: Tenants) -> None:
-    developer = asked["acme developer"]
-    colleague = asked["acme colleague"]
-    owner = asked["acme owner"]
-    _, page, _ = read(asked, f"/console/logs?userId={developer.user_id}", owner)
+def test_the_requests_of_a_person_are_found_by_name(used: Tenants) -> None:
+    developer = used["acme developer"]
+    colleague = used["acme colleague"]
+    owner = used["acme owner"]
+    _, page, _ = read(used, f"/console/logs?userId={developer.user_id}", owner)
     assert "kept-1" not in page and page.count('class="open"') >= 2
     assert f'<option value="{developer.user_id}" selected>developer@acme.example</option>' in page
-    assert "No requests match" in read(asked, f"/console/logs?userId={colleague.user_id}", owner)[1]
+    assert "No requests match" in read(used, f"/console/logs?userId={colleague.user_id}", owner)[1]
     # A developer sees only their own requests, and a stranger none of these.
-    assert "No requests match" in read(asked, f"/console/logs?userId={developer.user_id}", colleague)[1]
-    assert "No requests match" in read(asked, f"/console/logs?userId={developer.user_id}", asked["rival owner"])[1]
-    found = asked.ok("GET", f"/logs?userId={developer.user_id}&status=200", owner)["logs"]
+    assert "No requests match" in read(used, f"/console/logs?userId={developer.user_id}", colleague)[1]
+    assert "No requests match" in read(used, f"/console/logs?userId={developer.user_id}", used["rival owner"])[1]
+    found = used.ok("GET", f"/logs?userId={developer.user_id}&status=200", owner)["logs"]
     assert {log["apiKeyId"] for log in found} == {developer.key.info.id}
 
 
-def test_a_request_says_who_paid_which_app_sent_it_and_what_a_discount_saved(asked: Tenants) -> None:
-    developer = asked["acme developer"]
-    before = open_page(asked, developer, "/console/logs/kept-1")
+def test_a_request_says_who_paid_which_app_sent_it_and_what_a_discount_saved(used: Tenants) -> None:
+    developer = used["acme developer"]
+    before = open_page(used, developer, "/console/logs/kept-1")
     assert "<dd>credits</dd>" in before and "Saved by discounts" not in before
-    refused = open_page(asked, developer, "/console/logs/refused-1")
+    refused = open_page(used, developer, "/console/logs/refused-1")
     assert "<dt>Error</dt>" not in refused and "Data storage" not in refused
-    database = asked.services.store.database
+    database = used.services.store.database
     paid = f"UPDATE usage SET mode = {BYOK}, source = 'acme-app', discount_nusd = 5000, storage_nusd = 7000"
     database.write(lambda: database.execute(paid))
-    page = open_page(asked, developer, "/console/logs/kept-1")
+    page = open_page(used, developer, "/console/logs/kept-1")
     assert "<dd>your own provider key</dd>" in page and "<dd>acme-app</dd>" in page
     labels = re.findall(r"<dt>([^<]+)</dt>", page)
     # The list does not repeat the head of the page and its other parts.
@@ -216,13 +216,13 @@ def test_a_request_says_who_paid_which_app_sent_it_and_what_a_discount_saved(ask
     assert {"Data storage", "Saved by discounts"} <= set(labels)
 
 
-def test_a_failed_request_has_calls_and_only_chats_can_be_replayed(asked: Tenants) -> None:
-    developer = asked["acme developer"]
-    asked.call("POST", CHAT, developer.key.token, BODY | {"model": "sandbox/sandbox-fail"}, x_request_id="failed-1")
+def test_a_failed_request_has_calls_and_only_chats_can_be_replayed(used: Tenants) -> None:
+    developer = used["acme developer"]
+    used.call("POST", CHAT, developer.key.token, BODY | {"model": "sandbox/sandbox-fail"}, x_request_id="failed-1")
     judged = {"model": "sandbox/sandbox-moderate", "input": "Hello"}
-    asked.ok("POST", "/v1/moderations", developer.key.token, judged, x_request_id="judged-1")
-    asked.services.store.journal.flush(60)
-    _, failed, _ = read(asked, "/console/logs/failed-1", developer)
+    used.ok("POST", "/v1/moderations", developer.key.token, judged, x_request_id="judged-1")
+    used.services.store.journal.flush(60)
+    _, failed, _ = read(used, "/console/logs/failed-1", developer)
     assert "no provider answered" in failed and "no provider was called" not in failed
     assert "/console/playground?request=" in failed
-    assert "/console/playground?request=" not in read(asked, "/console/logs/judged-1", developer)[1]
+    assert "/console/playground?request=" not in read(used, "/console/logs/judged-1", developer)[1]
