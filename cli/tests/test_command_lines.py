@@ -7,6 +7,11 @@ import pytest
 from harness.client_runs import Client
 from harness.fake_service import FakeService
 
+from gateway.batches.batch_table import ENDED
+from gateway.guardrails import rule_sets
+from gateway.surfaces.openai import batches as batches_module
+from gateway.surfaces.openai import files as files_module
+from llmgateway_cli.commands import files, guardrails, jobs
 from llmgateway_cli.main import COMMANDS, main
 
 Path = tuple[str, ...]
@@ -79,3 +84,11 @@ def test_the_name_of_every_command_is_suggested_for_a_misspelt_one(service_clien
     for name in COMMANDS:
         misspelt = name[:-1] + "q" if len(name) > 3 else f"{name}q"
         assert name in service_client.refused(misspelt, code=2)
+
+
+def test_choices_of_commands_are_those_of_the_gateway() -> None:
+    assert guardrails.ACTIONS == rule_sets.ACTIONS
+    assert guardrails.PLACES == rule_sets.PLACES
+    assert files.PURPOSES == files_module.PURPOSES
+    assert jobs.ENDPOINTS == batches_module.ENDPOINTS
+    assert set(jobs.RUNNING) == set(batches_module.STATES) - ENDED
