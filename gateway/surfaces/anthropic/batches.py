@@ -9,13 +9,13 @@ from msgspec.json import Decoder
 
 from gateway.batches.batch_table import CANCELING, MESSAGES_PREFIX, BatchJob, BatchTask
 from gateway.batches.input_lines import InputLine
-from gateway.runtime.threads import compute_if, give_way
+from gateway.runtime.threads import compute_if
 from gateway.surfaces.bodies import batch_options
 from gateway.surfaces.bodies.validation_errors import read_json
 from gateway.surfaces.visitors.validation_schemas import Body, QueryInteger, TextField, read_query
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import http_responses as http_responses_module
-from gateway.surfaces.web.answer_structs import ModelApiAnswer, Time
+from gateway.surfaces.web.answer_structs import ModelApiAnswer, Time, fill_page
 from gateway.surfaces.web.http import VARY_BY_KEY, About, Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
@@ -122,13 +122,8 @@ def list_batches(services: Services, inbound: Inbound) -> Outbound:
     batches = services.engine.batches
     jobs = batches.page(caller, after, limit + 1, newest_first=not before, prefix=MESSAGES_PREFIX)
     shown = jobs[:limit][::-1] if before else jobs[:limit]
-    data = []
-    for job in shown:
-        data.append(show(job, batches.rows.task_of(job)))
-        give_way()  # its task is decrypted
-    page = MessageBatchListAnswer(data=data, has_more=len(jobs) > limit)
-    if data:
-        page.first_id, page.last_id = data[0].id, data[-1].id
+    page = MessageBatchListAnswer(data=[], has_more=len(jobs) > limit)
+    fill_page(page, shown, lambda job: show(job, batches.rows.task_of(job)))
     return http_responses_module.json_reply(page, inbound.shown_id)
 
 

@@ -1,5 +1,6 @@
 """/v1/files in the format of Anthropic, for requests with its version header."""
 
+from functools import partial
 from typing import Literal
 
 from gateway.files.file_rows import FileRow
@@ -8,7 +9,7 @@ from gateway.surfaces.bodies import stored_files
 from gateway.surfaces.visitors.validation_schemas import Body, QueryInteger, TextField, read_query
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import http_responses as http_responses_module
-from gateway.surfaces.web.answer_structs import ModelApiAnswer, Time
+from gateway.surfaces.web.answer_structs import ModelApiAnswer, Time, fill_page
 from gateway.surfaces.web.forms import FILE, read_form
 from gateway.surfaces.web.http import About, HeaderParameter, Inbound, Operation, Outbound
 from gateway.worker.services import Services
@@ -90,10 +91,9 @@ def list_files(services: Services, inbound: Inbound) -> Outbound:
     after = before or given.get("after_id", "") or given.get("page", "")
     rows = services.engine.files.page(caller, after, limit + 1, newest_first=not before)
     shown = rows[:limit][::-1] if before else rows[:limit]
-    page = MessageFileListAnswer(data=[_show(services, row) for row in shown], has_more=len(rows) > limit)
-    if shown:
-        page.first_id, page.last_id = shown[0].id, shown[-1].id
-        page.next_page = page.last_id if page.has_more and not before else None
+    page = MessageFileListAnswer(data=[], has_more=len(rows) > limit)
+    fill_page(page, shown, partial(_show, services))
+    page.next_page = page.last_id if page.has_more and not before else None
     return http_responses_module.json_reply(page, inbound.shown_id)
 
 

@@ -23,14 +23,13 @@ from gateway.batches.input_lines import InputLine
 from gateway.clock import SECOND_US
 from gateway.files.project_files import BATCH
 from gateway.money import usd_number
-from gateway.runtime.threads import give_way
 from gateway.surfaces.bodies import batch_options
 from gateway.surfaces.bodies.validation_errors import invalid, read_json
 from gateway.surfaces.openai.files import FileExpiry
 from gateway.surfaces.visitors.validation_schemas import Body, QueryInteger, TextField, read_query
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import http_responses as http_responses_module
-from gateway.surfaces.web.answer_structs import ModelApiAnswer
+from gateway.surfaces.web.answer_structs import ModelApiAnswer, fill_page
 from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
@@ -155,13 +154,8 @@ def list_batches(services: Services, inbound: Inbound) -> Outbound:
     limit = given["limit"]
     batches = services.engine.batches
     jobs = batches.page(caller, given.get("after", ""), limit + 1, newest_first=True, prefix=PREFIX)
-    data = []
-    for job in jobs[:limit]:
-        data.append(show(job, batches.rows.task_of(job)))
-        give_way()  # its task is decrypted
-    page = BatchListAnswer(data, has_more=len(jobs) > limit)
-    if data:
-        page.first_id, page.last_id = data[0].id, data[-1].id
+    page = BatchListAnswer([], has_more=len(jobs) > limit)
+    fill_page(page, jobs[:limit], lambda job: show(job, batches.rows.task_of(job)))
     return http_responses_module.json_reply(page, inbound.shown_id)
 
 

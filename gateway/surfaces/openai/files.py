@@ -1,5 +1,6 @@
 """/v1/files and /v1/uploads: files that later requests name, in the format of OpenAI."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -8,13 +9,12 @@ from msgspec.json import Decoder
 from gateway.clock import DAY_US, SECOND_US
 from gateway.files.file_rows import PENDING, FileRow
 from gateway.files.project_files import NewFile
-from gateway.runtime.threads import give_way
 from gateway.surfaces.bodies import stored_files
 from gateway.surfaces.bodies.validation_errors import invalid, missing, read_json
 from gateway.surfaces.visitors.validation_schemas import Body, OneOf, QueryInteger, TextField, read_query
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import http_responses as http_responses_module
-from gateway.surfaces.web.answer_structs import ModelApiAnswer
+from gateway.surfaces.web.answer_structs import ModelApiAnswer, fill_page
 from gateway.surfaces.web.forms import FILE, read_form
 from gateway.surfaces.web.http import About, Inbound, Operation, Outbound
 from gateway.worker.services import Services
@@ -143,13 +143,8 @@ def list_files(services: Services, inbound: Inbound) -> Outbound:
     rows = services.engine.files.page(
         caller, given.get("after", ""), limit + 1, given["order"] == "desc", given.get("purpose", "")
     )
-    data = []
-    for row in rows[:limit]:
-        data.append(show(services, row))
-        give_way()  # its name is decrypted
-    page = FileListAnswer(data, has_more=len(rows) > limit)
-    if data:
-        page.first_id, page.last_id = data[0].id, data[-1].id
+    page = FileListAnswer([], has_more=len(rows) > limit)
+    fill_page(page, rows[:limit], partial(show, services))
     return http_responses_module.json_reply(page, inbound.shown_id)
 
 

@@ -4,7 +4,7 @@ An answer is a struct, or a typed dictionary where a struct would cost time in e
 dictionary, and mypy compares it with its type.
 """
 
-from collections.abc import Callable, Mapping, MutableSequence
+from collections.abc import Callable, Iterable, Mapping, MutableSequence
 from functools import cache
 from types import UnionType
 from typing import (
@@ -17,6 +17,7 @@ from typing import (
     Required,
     Self,
     TypedDict,
+    TypeVar,
     Union,
     get_args,
     get_origin,
@@ -29,6 +30,9 @@ from msgspec import UNSET, Meta, Struct, structs
 
 from gateway.clock import to_iso
 from gateway.money import format_usd
+from gateway.runtime.threads import give_way
+
+T = TypeVar("T")
 
 # Amounts and times are integers in the program and text on the wire; `Answer.of` converts them. The suffix is that of
 # the attribute: `created_at` is read from `created_at_us`.
@@ -108,6 +112,16 @@ class ModelApiAnswer(Answer, rename={}):
         answer = cls(**read | values)
         fields = {name: value for name, value in structs.asdict(answer).items() if value is not UNSET}
         return {**fields, **{name: value for name, value in body.items() if name not in fields}}
+
+
+def fill_page(page: Any, rows: Iterable[T], show: Callable[[T], Any]) -> None:
+    """Add the answers of rows to the `data` of a page, whose `first_id` and `last_id` follow from it. Other requests
+    run between two rows, because parts of most rows are decrypted."""
+    for row in rows:
+        page.data.append(show(row))
+        give_way()
+    if page.data:
+        page.first_id, page.last_id = page.data[0].id, page.data[-1].id
 
 
 @cache  # looking up each field for each answer took four times as long
