@@ -27,7 +27,7 @@ def contents(*texts: str) -> list[Content]:
 def test_every_form_has_its_calls_and_a_row_of_the_page() -> None:
     assert set(checker_forms()) == {*FORMS, "model"}
     rows = [
-        "| Form | Asks | Address | Credential | Says where | Files | Settings |\n",
+        "| Form | Checker | Address | Credential | Finds places | Files | Settings |\n",
         "|---|---|---|---|---|---|---|\n",
     ]
     for form in checker_forms().values():

@@ -92,21 +92,21 @@ def test_the_form_has_a_field_for_each_filter_and_the_live_list_is_read_without_
     assert live.status_code == 200 and "sandbox-echo" in live.text
 
 
-def test_a_click_shows_failed_slow_or_dear_requests_and_another_all_again(used: Tenants) -> None:
+def test_a_click_shows_failed_slow_or_expensive_requests_and_another_all_again(used: Tenants) -> None:
     owner = used["acme owner"]
     chips = re.compile(
         r'<a class="chip( on)?" role="button" aria-pressed="(\w+)" href="http://localhost([^"]*)">(\w+)<'
     )
     page = open_page(used, owner, "/console/logs?source=unknown")
     offered = {name: path for _, _, path, name in chips.findall(page)}
-    assert set(offered) == {"Failed", "Slow", "Dear"}
+    assert set(offered) == {"Failed", "Slow", "Expensive"}
     failed = open_page(used, owner, offered["Failed"])
     assert failed.count('class="open"') == 1 and "model_not_found" in failed and "source=unknown" in offered["Failed"]
     pressed = {name: path for on, state, path, name in chips.findall(failed) if on and state == "true"}
     assert list(pressed) == ["Failed"]
     everything = open_page(used, owner, pressed["Failed"])
     assert everything.count('class="open"') == 2
-    for name in ("Slow", "Dear"):
+    for name in ("Slow", "Expensive"):
         assert "No requests match these filters" in open_page(used, owner, offered[name])
     for bad in ("minCost=x", "minDurationMs=-1", "failed=maybe"):
         open_page(used, owner, f"/console/logs?{bad}", 400)
