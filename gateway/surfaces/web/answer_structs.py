@@ -115,7 +115,7 @@ class ModelApiAnswer(Answer, rename={}):
 
 
 def fill_page(page: Any, rows: Iterable[T], show: Callable[[T], Any]) -> None:
-    """Add the answers of rows to the `data` of a page, whose `first_id` and `last_id` follow from it. Other requests
+    """Add the answers of rows to the `data` of a page, and its `first_id` and `last_id`. Other requests
     run between two rows, because parts of most rows are decrypted."""
     for row in rows:
         page.data.append(show(row))
