@@ -1,5 +1,6 @@
 """Prefixed, time-ordered ids and secret tokens."""
 
+import hmac
 import secrets
 from hashlib import blake2b
 
@@ -28,6 +29,11 @@ def token(prefix: str) -> str:
 def digest(text: str) -> str:
     """Return 32 hex digits that stand for a text which may not be stored, such as the name of a session."""
     return blake2b(text.encode(errors="replace"), digest_size=16).hexdigest()
+
+
+def keyed_digest(text: str, key: bytes) -> str:
+    """Return 32 hex digits that stand for a text that could be guessed: without the key, a guess cannot be tried."""
+    return hmac.digest(key, text.encode(errors="replace"), "sha256")[:16].hex()
 
 
 def mask(secret: str) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from hashlib import blake2b
 
 from msgspec.structs import replace
 
@@ -11,6 +10,7 @@ from gateway.billing.request_limits import limits_of
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import SECOND_US, Clock
 from gateway.errors import GatewayError
+from gateway.ids import keyed_digest
 from gateway.limits.budgets import Budgets, Status
 from gateway.limits.limit_book import LimitBook
 from gateway.limits.limit_rules import WHOLE
@@ -65,7 +65,8 @@ def _share_of(status: Status) -> int | None:
 
 class ModelRoutes:
     """Applies the routes of `book`. `shares` has the used percentages of callers' limits, `sessions` the model of
-    each conversation, and `lifetimes` the time for which its provider keeps its prompt."""
+    each conversation, and `lifetimes` the time for which its provider keeps its prompt. Conversations are named by
+    digests with the secret `key`."""
 
     def __init__(
         self,
@@ -75,6 +76,7 @@ class ModelRoutes:
         sessions: Sticky,
         lifetimes: CacheLifetimes,
         catalogue: Callable[[], Catalogue],
+        key: bytes,
     ) -> None:
         self.book = book
         self._limits = limits
@@ -82,6 +84,7 @@ class ModelRoutes:
         self._sessions = sessions
         self._lifetimes = lifetimes
         self.prices = RoutePrices(catalogue)
+        self._key = key
 
     def apply(self, context: RequestContext, request: ChatRequest, remember: bool = True) -> ChatRequest | None:
         """Return the request for the models that its route chooses, and note the choice in the context; None where
@@ -105,9 +108,10 @@ class ModelRoutes:
         session = (context.session or request.options.session)[:MAX_SESSION_LENGTH]
         models = rule.pick(f"{route.name}\0{session or context.request_id}")
         choice = RouteChoice(route.name, route.version, rule.name, models)
-        if route.keep_session and (session or request.requirements.tools):
+        # A route with one model has nothing to keep, so that the conversation need not be read.
+        if route.keep_session and len(route.models) > 1 and (session or request.requirements.tools):
             choice = self._keep(context, route, choice, seen, session, remember)
-        name = self.reference_of(route)
+        name = self.prices.reference_of(route)
         context.noted = True
         context.route = replace(
             choice,
@@ -117,10 +121,6 @@ class ModelRoutes:
             last_resort=route.last_resort,
         )
         return use_models(request, choice.models)
-
-    def reference_of(self, route: CompiledRoute) -> str:
-        """Return the reference model of a route, for its savings."""
-        return route.reference or max(route.models, key=self.prices.price_of)
 
     def _keep(
         self,
@@ -139,7 +139,7 @@ class ModelRoutes:
         if turn in SIDE_CALLS:
             return choice
         texts = seen.texts
-        conversation = _digest(session, texts.system, texts.first)
+        conversation = keyed_digest(f"{session}\0{texts.system}\0{texts.first}", self._key)
         place = (context.caller.project_id, conversation, f"route {route.name}")
         known = self._sessions.pin_of(*place)
         now_s = context.at_us // SECOND_US
@@ -193,7 +193,3 @@ def use_models(request: ChatRequest, models: tuple[str, ...]) -> ChatRequest:
     further = tuple(dict.fromkeys((*others, *request.options.models)))
     options = request.options.with_changes(models=further) if further != request.options.models else request.options
     return replace(request, requested_model=first, options=options)
-
-
-def _digest(*texts: str) -> str:
-    return blake2b("\0".join(texts).encode(errors="replace"), digest_size=16).hexdigest()

@@ -150,7 +150,7 @@ class CompiledRule(Struct, frozen=True):
         return self.models[-1:]
 
 
-class CompiledRoute(Struct, frozen=True, eq=False):
+class CompiledRoute(Struct, frozen=True, eq=False, weakref=True):
     """A version of a route as requests use it. `project_id` "" is a route of the whole organization. `last_resort` is
     the model that is tried if none of those that a rule names can serve."""
 

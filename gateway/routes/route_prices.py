@@ -1,9 +1,11 @@
 """The prices of the models that routes name."""
 
 from collections.abc import Callable
+from weakref import WeakKeyDictionary
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import Mapping
+from gateway.routes.compiled import CompiledRoute
 
 MAX_PRICES = 2_000
 OUTPUT_SHARE = 5  # input tokens for each token of output when models are compared by their price
@@ -17,18 +19,28 @@ class RoutePrices:
     def __init__(self, catalogue: Callable[[], Catalogue]) -> None:
         self._catalogue = catalogue
         self._known: dict[str, tuple[Mapping, ...]] = {}
+        self._references: WeakKeyDictionary[CompiledRoute, str] = WeakKeyDictionary()
         self._known_of: Catalogue | None = None
 
     def mappings_of(self, name: str) -> tuple[Mapping, ...]:
         """Return the priced mappings of a model, () for one without a known price."""
-        catalogue = self._catalogue()
-        if self._known_of is not catalogue or len(self._known) >= MAX_PRICES:
-            self._known = {}
-            self._known_of = catalogue
+        catalogue = self._follow()
         mappings = self._known.get(name)
         if mappings is None:
+            if len(self._known) >= MAX_PRICES:
+                self._known = {}
             mappings = self._known[name] = self._find(catalogue, name)
         return mappings
+
+    def reference_of(self, route: CompiledRoute) -> str:
+        """Return the reference model of a route, for its savings: its most expensive model unless it names one."""
+        if route.reference:
+            return route.reference
+        self._follow()
+        name = self._references.get(route)
+        if name is None:
+            name = self._references[route] = max(route.models, key=self.price_of)
+        return name
 
     def price_of(self, name: str) -> int:
         """Return a price by which models are compared; 0 for an unknown one."""
@@ -44,6 +56,15 @@ class RoutePrices:
             if rates.prompt and rates.input_cache_read is not None:
                 return tokens * (rates.prompt - rates.input_cache_read) // PER_MILLION
         return 0
+
+    def _follow(self) -> Catalogue:
+        """Return the catalogue in force; what is known of another one is forgotten."""
+        catalogue = self._catalogue()
+        if self._known_of is not catalogue:
+            self._known = {}
+            self._references = WeakKeyDictionary()
+            self._known_of = catalogue
+        return catalogue
 
     def _find(self, catalogue: Catalogue, name: str) -> tuple[Mapping, ...]:
         model = catalogue.find_version(name)

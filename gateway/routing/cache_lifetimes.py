@@ -7,7 +7,6 @@ sub-agents, and for the session. The lifetime of a conversation is chosen at its
 provider has forgotten the prompt anyway, so that no prompt is written twice.
 """
 
-from hashlib import blake2b
 from typing import Any
 
 from msgspec import Struct
@@ -16,6 +15,7 @@ from gateway.catalogue.entries import Mapping, TokenRates
 from gateway.catalogue.prices import rates_at
 from gateway.clock import HOUR_US, MINUTE_US, SECOND_US, Clock
 from gateway.errors import GatewayError
+from gateway.ids import keyed_digest
 from gateway.neutral.cache_marks import HOUR, INSTRUCTIONS, MIN_TURNS, Ttl, member
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.usage import Usage
@@ -72,8 +72,10 @@ class CacheLifetimes:
     """The last turns of conversations, in the memory of a worker and in a store that all workers share, and the costs
     of the turns that this worker served."""
 
-    def __init__(self, clock: Clock, store: Store | None) -> None:
+    def __init__(self, clock: Clock, store: Store | None, key: bytes) -> None:
+        """Conversations are named by digests with the secret `key`, since their texts are their callers'."""
         self._clock = clock
+        self._key = key
         self._memory = StickyMemory(clock, KEPT_S, CAPACITY)
         self._store = store
         self._costs: dict[str, LifetimeCosts] = {}
@@ -84,7 +86,7 @@ class CacheLifetimes:
         rates = rates_at(mapping, now_us, 0)
         if rates.input_cache_write_1h is None or rates.input_cache_write is None:
             return CacheTurn(now_us)
-        kind, own, key = _names_of(scope, session, mapping, request)
+        kind, own, key = self._names_of(scope, session, mapping, request)
         known = self._find(key, now_us) if request.requirements.messages >= MIN_TURNS else None
         if known is not None and now_us - known.asked_us <= _lifetime_us(known.hour):
             hour = known.hour
@@ -96,7 +98,7 @@ class CacheLifetimes:
     def is_long(self, scope: str, session: str, mapping: Mapping, request: ChatRequest) -> bool:
         """Return whether the prompt of a conversation is kept for an hour."""
         now_us = self._clock.now_us()
-        known = self._find(_names_of(scope, session, mapping, request)[2], now_us)
+        known = self._find(self._names_of(scope, session, mapping, request)[2], now_us)
         return known is not None and known.hour
 
     def served(self, turn: CacheTurn, mapping: Mapping, usage: Usage) -> None:
@@ -128,6 +130,16 @@ class CacheLifetimes:
         turns = earlier.turns * share + present.turns + DOUBT
         length = (earlier.turns + USUAL_LENGTH) / (earlier.conversations + 1)
         return saved / turns * length > ((rates.input_cache_write_1h or 0) - (rates.input_cache_write or 0)) * tokens
+
+    def _names_of(self, scope: str, session: str, mapping: Mapping, request: ChatRequest) -> tuple[str, str, str]:
+        """Return the digests of a conversation's instructions, of its session, and of itself."""
+        place = f"cache\0{scope}\0{mapping.key}\0"
+        kind = self._digest(place, _instruction_of(request))
+        own = self._digest(kind, session)
+        return kind, own, self._digest(own, *_opening(request))
+
+    def _digest(self, *texts: str) -> str:
+        return keyed_digest("\0".join([text[:SAMPLE] for text in (*texts, "")]), self._key)
 
     def _count(self, name: str, known: CachedPrompt | None, asked_us: int, tokens: int, rates: TokenRates) -> None:
         costs = self._costs.pop(name, None) or LifetimeCosts()
@@ -176,22 +188,6 @@ def _prompt_cost(rates: TokenRates, write: int, before: int, tokens: int, kept: 
 
 def _lifetime_us(hour: bool) -> int:
     return HOUR_US if hour else SHORT_US
-
-
-def _names_of(scope: str, session: str, mapping: Mapping, request: ChatRequest) -> tuple[str, str, str]:
-    """Return the digests of a conversation's instructions, of its session, and of itself."""
-    place = f"cache\0{scope}\0{mapping.key}\0"
-    kind = _digest(place, _instruction_of(request))
-    own = _digest(kind, session)
-    return kind, own, _digest(own, *_opening(request))
-
-
-def _digest(*texts: str) -> str:
-    digest = blake2b(digest_size=16)
-    for text in texts:
-        digest.update(text[:SAMPLE].encode(errors="replace"))
-        digest.update(b"\0")
-    return digest.hexdigest()
 
 
 def _instruction_of(request: ChatRequest) -> str:

@@ -301,7 +301,7 @@ def _open_routing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
     unlisted = UnlistedModels(
         catalogue.current, credentials, store.control, accounts.funding.ledger, settings.routing.provider_objects
     )
-    lifetimes = CacheLifetimes(clock, pins)
+    lifetimes = CacheLifetimes(clock, pins, base.hash_key)
     routes = RouteBook(store.database, store.control)
     planner = Planner(
         router, credentials, health, counters, accounts.custom_models, bounds, unlisted, lifetimes, routes
@@ -432,7 +432,8 @@ def _open_engine(
     sessions = Sticky(clock, SESSION_MODEL_S, open_pins(store, clock))
     lifetimes = routing.planner.cache_lifetimes
     shares = CallerShares(billing.budgets, clock)
-    routes = ModelRoutes(routing.routes, settlements.limits, shares, sessions, lifetimes, routing.catalogue.current)
+    catalogue = routing.catalogue.current
+    routes = ModelRoutes(routing.routes, settlements.limits, shares, sessions, lifetimes, catalogue, base.hash_key)
     files = _open_files(base)
     executor: Executor[Request] = Executor(parts)
     guarding.checks.classify = partial(ask_model, executor, clock)

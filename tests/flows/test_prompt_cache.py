@@ -127,7 +127,7 @@ def gateway(share: Share, vendor: FakeAnthropic, clock: FakeClock) -> Iterator[L
     running = share.gateway({"LLM_ANTHROPIC_API_KEY": "sk-ant-up", "LLM_ANTHROPIC_BASE_URL": vendor.url})
     planner = running.services.routing.planner
     usual = planner.cache_lifetimes
-    planner.cache_lifetimes = CacheLifetimes(clock, None)
+    planner.cache_lifetimes = CacheLifetimes(clock, None, b"key")
     yield running
     planner.cache_lifetimes = usual
 

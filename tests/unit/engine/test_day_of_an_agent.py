@@ -120,7 +120,7 @@ def test_a_day_costs_a_third_less_and_keeps_its_cache() -> None:
     limits: Any = SimpleNamespace(any=False)
     shares: Any = SimpleNamespace(used=lambda idents: None)
     sessions = Sticky(clock, 2.0 * LONG_CACHE_S)
-    routes = ModelRoutes(book, limits, shares, sessions, CacheLifetimes(clock, None), lambda: catalogue)
+    routes = ModelRoutes(book, limits, shares, sessions, CacheLifetimes(clock, None, b"key"), lambda: catalogue, b"key")
     routed, pinned = SimulatedProvider(catalogue), SimulatedProvider(catalogue)
     for turn, _ in zip(play(random.Random(68)), range(TURNS), strict=False):
         system = "You are an agent for Claude Code." if turn.sub else "You are Claude Code."

@@ -14,6 +14,7 @@ from gateway.catalogue import loader
 from gateway.clock import SECOND_US
 from gateway.configuration.settings import CONFIG
 from gateway.engine.model_routes import CACHE_S, LONG_CACHE_S, STEP_S, CallerShares, ModelRoutes
+from gateway.ids import digest
 from gateway.limits.budgets import Limits, Status
 from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Requirements
 from gateway.neutral.parts import CacheMark, Message, Text
@@ -21,7 +22,7 @@ from gateway.routes.choices import RouteChoice
 from gateway.routes.compiled import compile_route
 from gateway.routes.route_document import read_document
 from gateway.routing.cache_lifetimes import CacheLifetimes
-from gateway.routing.sticky import Sticky
+from gateway.routing.sticky import Sticky, Store
 
 SMALL, LARGE = "gpt-4o-mini", "gpt-4o"
 DOCUMENT = {"rules": [{"when": {"difficulty": ["large"]}, "use": LARGE}], "otherwise": SMALL}
@@ -37,15 +38,22 @@ def catalogue() -> Any:
 
 
 @pytest.fixture
-def make_routes(catalogue: Any) -> Callable[..., ModelRoutes]:
-    def make(document: dict[str, Any]) -> ModelRoutes:
+def catalogues(catalogue: Any) -> list[Any]:
+    """The catalogues of one worker; the last one is in force."""
+    return [catalogue]
+
+
+@pytest.fixture
+def make_routes(catalogues: list[Any]) -> Callable[..., ModelRoutes]:
+    def make(document: dict[str, Any], shared: Store | None = None) -> ModelRoutes:
         clock = FakeClock()
         route = compile_route("house", 3, read_document(document))
         book: Any = SimpleNamespace(find=lambda organization, project, name: route, teams_of=lambda member: frozenset())
         limits: Any = SimpleNamespace(any=False)
         shares: Any = SimpleNamespace(used=lambda idents: None)
-        sessions = Sticky(clock, 2.0 * LONG_CACHE_S)
-        return ModelRoutes(book, limits, shares, sessions, CacheLifetimes(clock, None), lambda: catalogue)
+        sessions = Sticky(clock, 2.0 * LONG_CACHE_S, shared)
+        lifetimes = CacheLifetimes(clock, None, b"key")
+        return ModelRoutes(book, limits, shares, sessions, lifetimes, lambda: catalogues[-1], b"key")
 
     return make
 
@@ -152,6 +160,59 @@ def test_the_reference_is_the_most_expensive_model_unless_the_route_names_one(ma
     assert {mapping.provider for mapping in named.references} == {"openai"}
 
 
+def test_the_reference_follows_the_catalogue(catalogues: list[Any], make_routes: Callable[..., ModelRoutes]) -> None:
+    routes = make_routes(DOCUMENT)
+    context = RequestContext("0" * 32, CALLER, 0, 0.0, 100.0)
+    for names, reference in (((SMALL, LARGE), LARGE), ((SMALL,), SMALL)):
+        models = {name: catalogues[0].find_version(name) for name in names}
+        catalogues.append(SimpleNamespace(find_version=models.get))
+        routes.apply(context, ChatRequest("house", Requirements(), lambda: Conversation(())))
+        assert context.route is not None and context.route.reference == reference
+
+
+class SharedSessions:
+    """The store that all workers share."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    def get(self, key: str) -> str | None:
+        return self.values.get(key)
+
+    def put(self, key: str, value: str, ttl_s: float) -> None:
+        self.values[key] = value
+
+
+def test_the_store_gets_no_digest_by_which_a_guessed_text_could_be_confirmed(
+    make_routes: Callable[..., ModelRoutes],
+) -> None:
+    shared = SharedSessions()
+    messages = (Message("user", (Text("Sell the house."),)),)
+    conversation = Conversation(messages, (FunctionTool("Bash"),))
+    request = ChatRequest("house", Requirements(tools=True), lambda: conversation)
+    make_routes(DOCUMENT, shared).apply(RequestContext("0" * 32, CALLER, 0, 0.0, 100.0), request)
+    guess = digest("\0\0Sell the house.")
+    guessed = SharedSessions()
+    Sticky(FakeClock(), 100.0, guessed).pin(CALLER.project_id, guess, "route house", SMALL)
+    assert len(shared.values) == 1
+    assert shared.values.keys() != guessed.values.keys()
+
+
+@pytest.mark.parametrize(("document", "reads"), [({"otherwise": SMALL}, False), (DOCUMENT, True)])
+def test_a_route_with_one_model_reads_no_conversation(
+    make_routes: Callable[..., ModelRoutes], document: dict[str, Any], reads: bool
+) -> None:
+    asked = []
+
+    def decode() -> Conversation:
+        asked.append(True)
+        return Conversation(())
+
+    request = ChatRequest("house", Requirements(tools=True), decode)
+    make_routes(document).apply(RequestContext("0" * 32, CALLER, 0, 0.0, 100.0, session="s"), request)
+    assert bool(asked) is reads
+
+
 def test_limits_of_the_key_its_owner_and_teams_are_known_for_a_second() -> None:
     clock = FakeClock()
     clock.freeze()
@@ -189,8 +250,13 @@ TEN_RULES = [
 MOST_BYTECODES = 900  # some 15 microseconds
 
 
-def test_ten_rules_take_few_steps(make_routes: Callable[..., ModelRoutes]) -> None:
-    routes = make_routes({"rules": TEN_RULES, "otherwise": SMALL})
+@pytest.mark.parametrize("models", [1, 8])
+def test_ten_rules_take_few_steps(make_routes: Callable[..., ModelRoutes], models: int) -> None:
+    rules = [
+        {**rule, "use": [LARGE, *(f"model-{number}-{place}" for place in range(1, models))]}
+        for number, rule in enumerate(TEN_RULES)
+    ]
+    routes = make_routes({"rules": rules, "otherwise": SMALL})
     request = ChatRequest("house", Requirements(prompt_bytes=4_000), Conversation)
     context = RequestContext("0" * 32, CALLER, 1_700_000_000 * SECOND_US, 0.0, 100.0)
     routes.apply(context, request)
