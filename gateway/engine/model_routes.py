@@ -101,7 +101,7 @@ class ModelRoutes:
             at_us=context.at_us,
             headers=context.headers,
             metadata=context.metadata,
-            teams_of=partial(self.book.teams_of, caller.member_id),
+            teams_of=partial(self.book.teams_of, caller.organization_id, caller.member_id),
             used_of=partial(self._used_of, context),
         )
         rule = route.choose(seen)

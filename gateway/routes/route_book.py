@@ -19,14 +19,20 @@ from gateway.runtime.threads import compute_if
 from gateway.store.database import Database
 
 TABLE = CONFIG / "routes" / "smart.toml"
-NAMES = "SELECT organization_id, name, aliases FROM model_route WHERE published > 0"
+NAMES = "SELECT organization_id, name, aliases FROM model_route WHERE published > 0 LIMIT ?"
 ROUTES = (
     "SELECT r.name, r.aliases, r.project_id, r.published, v.document FROM model_route r "
     "JOIN model_route_version v ON v.route_id = r.id AND v.version = r.published WHERE r.organization_id = ?"
 )
-TEAMS = "SELECT team_id FROM team_member WHERE member_id = ?"
-MAX_MEMBERS = 20_000  # with remembered teams, in a worker
-LARGE = 1 << 15  # characters of the documents of an organization that are compiled in a thread
+TEAMS = (
+    "SELECT tm.member_id, tm.team_id FROM team_member tm JOIN team t ON t.id = tm.team_id WHERE t.organization_id = ?"
+)
+MAX_NAMED = 10_000  # published routes with remembered names; with more, each request looks its route up
+# Bounds of the routes in the memory of a worker, in characters of their documents: compiled they take some seven times
+# as much. An organization and a membership of a team count as so many.
+MAX_CHARACTERS = 16 << 20
+CHARACTERS_PER_ORGANIZATION, CHARACTERS_PER_MEMBERSHIP = 200, 30
+LARGE = 1 << 15  # characters of an organization that are compiled in a thread
 
 
 def read_smart(text: str) -> CompiledRoute:
@@ -47,9 +53,12 @@ class _Anything:
 
 
 class OrganizationRoutes(Struct, frozen=True, eq=False):
-    """The published routes of an organization by every name that calls them."""
+    """The published routes of an organization by every name that calls them, and the teams of its members if a rule
+    names teams. `characters` is what it counts as in memory."""
 
     routes: dict[str, tuple[CompiledRoute, ...]]
+    teams: dict[str, frozenset[str]] = {}
+    characters: int = CHARACTERS_PER_ORGANIZATION
 
     def find(self, project_id: str, name: str) -> CompiledRoute | None:
         found = self.routes.get(name, ())
@@ -58,6 +67,7 @@ class OrganizationRoutes(Struct, frozen=True, eq=False):
 
 
 NO_ROUTES = OrganizationRoutes({})
+NO_TEAMS: frozenset[str] = frozenset()
 
 
 class RouteBook:
@@ -67,10 +77,11 @@ class RouteBook:
         self._database = database
         self._control = control
         self._version = -1
-        self._organizations: frozenset[str] = frozenset()
+        self._organizations: Container[str] = frozenset()
+        # In the order in which they were read; the oldest are dropped first.
         self._read_ones: dict[str, OrganizationRoutes] = {}
+        self._characters = 0
         self._reads: SharedCalls[tuple[int, str], OrganizationRoutes] = SharedCalls()
-        self._teams: dict[str, frozenset[str]] = {}
         self._stale = True
         self.names: Container[str] = _Anything()
         control.on_change(self._renew)
@@ -91,18 +102,10 @@ class RouteBook:
         found.setdefault(SMART, SMART_ROUTE)
         return sorted(found.items(), key=lambda pair: pair[0])
 
-    def teams_of(self, member_id: str) -> frozenset[str]:
-        """Return the ids of a member's teams. Unavailable."""
-        teams = self._teams.get(member_id)
-        if teams is None:
-            version = self._version
-            rows = self._database.read(lambda: self._database.fetch(TEAMS, (member_id,)))
-            teams = frozenset(row[0] for row in rows)
-            if version == self._version:
-                if len(self._teams) >= MAX_MEMBERS:
-                    self._teams = {}
-                self._teams[member_id] = teams
-        return teams
+    def teams_of(self, organization_id: str, member_id: str) -> frozenset[str]:
+        """Return the ids of a member's teams; () where no route names teams. They are read with the routes, so that a
+        worker that knows the routes decides also while the store is down. Unavailable."""
+        return self._routes_of(organization_id).teams.get(member_id, NO_TEAMS)
 
     def _routes_of(self, organization_id: str) -> OrganizationRoutes:
         organizations = self._read_names(self._control.version) if self._stale else self._organizations
@@ -114,33 +117,38 @@ class RouteBook:
             seen = self._control.version  # a request after a change does not get an earlier read
             routes = self._reads.run((seen, organization_id), partial(_read_routes, self._database, organization_id))
             if version == self._version and not self._stale:
-                self._read_ones[organization_id] = routes
+                self._keep(organization_id, routes)
         return routes
+
+    def _keep(self, organization_id: str, routes: OrganizationRoutes) -> None:
+        replaced = self._read_ones.pop(organization_id, None)
+        self._characters += routes.characters - (replaced.characters if replaced is not None else 0)
+        while self._characters > MAX_CHARACTERS and self._read_ones:
+            self._characters -= self._read_ones.pop(next(iter(self._read_ones))).characters
+        self._read_ones[organization_id] = routes
 
     def _renew(self, version: int) -> None:
         """Forget all routes and read their names again, even if that fails now."""
         self._stale = True
-        self._teams = {}
         try:
             self._read_names(version)
         except GatewayError:
             self.names = _Anything()  # the next request asks again
 
-    def _read_names(self, version: int) -> frozenset[str]:
-        """Return the organizations that have routes."""
-        rows = self._database.read(lambda: list(self._database.fetch(NAMES, ())))
-        organizations = frozenset(row[0] for row in rows)
+    def _read_names(self, version: int) -> Container[str]:
+        """Return the organizations that have routes, or any where many have some."""
+        rows = self._database.read(lambda: list(self._database.fetch(NAMES, (MAX_NAMED + 1,))))
+        organizations: Container[str] = frozenset(row[0] for row in rows)
+        if len(rows) > MAX_NAMED:
+            organizations = _Anything()
         # The result of a read that a change overtook serves its caller, but is not kept.
         if version < max(self._version, self._control.version):
             return organizations
-        names = set(SMART_NAMES)
-        for _, name, aliases in rows:
-            names.update(called_by(name, json.loads(aliases)))
         self._version = version
         self._read_ones = {}
+        self._characters = 0
         self._organizations = organizations
-        # Agents add the mark of a long context to any name.
-        self.names = frozenset(f"{name}{mark}" for name in names for mark in ("", *MARKS))
+        self.names = _Anything() if len(rows) > MAX_NAMED else _names_in(rows)
         self._stale = False
         return organizations
 
@@ -151,18 +159,38 @@ def called_by(name: str, aliases: list[str]) -> tuple[str, ...]:
     return (f"{DYNAMIC}{name}", *aliases, *own)
 
 
+def _names_in(rows: Sequence[Sequence[Any]]) -> frozenset[str]:
+    names = set(SMART_NAMES)
+    for _, name, aliases in rows:
+        names.update(called_by(name, json.loads(aliases)))
+    # Agents add the mark of a long context to any name.
+    return frozenset(f"{name}{mark}" for name in names for mark in ("", *MARKS))
+
+
 def _read_routes(database: Database, organization_id: str) -> OrganizationRoutes:
-    rows = database.read(lambda: list(database.fetch(ROUTES, (organization_id,))))
-    return compute_if(sum(len(row[4]) for row in rows) > LARGE, _compile_routes, rows)
+    def read() -> tuple[list[Any], list[Any]]:
+        rows = list(database.fetch(ROUTES, (organization_id,)))
+        has_teams = any('"teams"' in row[4] for row in rows)
+        return rows, list(database.fetch(TEAMS, (organization_id,))) if has_teams else []
+
+    rows, memberships = database.read(read)
+    characters = sum(len(row[4]) for row in rows) + CHARACTERS_PER_MEMBERSHIP * len(memberships)
+    return compute_if(characters > LARGE, _compile_routes, rows, memberships, characters)
 
 
-def _compile_routes(rows: Sequence[Sequence[Any]]) -> OrganizationRoutes:
+def _compile_routes(
+    rows: Sequence[Sequence[Any]], memberships: Sequence[Sequence[str]], characters: int
+) -> OrganizationRoutes:
+    teams: dict[str, set[str]] = {}
+    for member_id, team_id in memberships:
+        teams.setdefault(member_id, set()).add(team_id)
     routes: dict[str, tuple[CompiledRoute, ...]] = {}
     for name, aliases, project_id, version, text in rows:
         route = compile_route(name, version, load_document(text), project_id)
         for called in called_by(name, json.loads(aliases)):
             routes[called] = (*routes.get(called, ()), route)
-    return OrganizationRoutes(routes)
+    known = {member_id: frozenset(own) for member_id, own in teams.items()}
+    return OrganizationRoutes(routes, known, CHARACTERS_PER_ORGANIZATION + characters)
 
 
 def is_route_name(name: Any) -> bool:

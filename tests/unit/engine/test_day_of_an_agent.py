@@ -116,7 +116,7 @@ def test_a_day_costs_a_third_less_and_keeps_its_cache() -> None:
     catalogue = loader.load(CONFIG / "catalogue", sandbox=False)
     clock = FakeClock()
     route = compile_route("house", 1, read_document(DOCUMENT))
-    book: Any = SimpleNamespace(find=lambda organization, project, name: route, teams_of=lambda member: frozenset())
+    book: Any = SimpleNamespace(find=lambda organization, project, name: route, teams_of=lambda *ids: frozenset())
     limits: Any = SimpleNamespace(any=False)
     shares: Any = SimpleNamespace(used=lambda idents: None)
     sessions = Sticky(clock, 2.0 * LONG_CACHE_S)

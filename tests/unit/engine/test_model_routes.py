@@ -48,7 +48,7 @@ def make_routes(catalogues: list[Any]) -> Callable[..., ModelRoutes]:
     def make(document: dict[str, Any], shared: Store | None = None) -> ModelRoutes:
         clock = FakeClock()
         route = compile_route("house", 3, read_document(document))
-        book: Any = SimpleNamespace(find=lambda organization, project, name: route, teams_of=lambda member: frozenset())
+        book: Any = SimpleNamespace(find=lambda organization, project, name: route, teams_of=lambda *ids: frozenset())
         limits: Any = SimpleNamespace(any=False)
         shares: Any = SimpleNamespace(used=lambda idents: None)
         sessions = Sticky(clock, 2.0 * LONG_CACHE_S, shared)

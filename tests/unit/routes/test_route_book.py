@@ -8,9 +8,10 @@ import pytest
 from gevent.event import Event
 from gevent.monkey import get_original
 
-from gateway.accounts import organizations, projects, route_changes
+from gateway.accounts import members, organizations, projects, route_changes, teams
 from gateway.clock import Clock
 from gateway.control.version import Control
+from gateway.errors import Unavailable
 from gateway.routes import route_book
 from gateway.routes.compiled import CompiledRoute
 from gateway.routes.route_book import RouteBook
@@ -106,6 +107,67 @@ def test_smart_is_known_to_all_and_replaced_by_a_route_of_this_name(
     assert two.models_of(organization, "smart") == built_in  # a draft serves no request
     one.publish(organization, name="smart")
     assert two.models_of(organization, "smart") == two.models_of(organization, "dynamic/smart") == ("a",)
+
+
+def test_oldest_organizations_are_read_again_where_all_are_too_many(
+    nodes: tuple[Node, Node], organization: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = nodes
+    others = [organizations.create_organization(one.database, one.control, name, **ACTOR).id for name in "BCD"]
+    for place in (organization, *others):
+        one.put(place, "a")
+        one.publish(place)
+    compiled = []
+    compiling = route_book.compile_route
+
+    def compile_one(*args: Any) -> CompiledRoute:
+        compiled.append(args)
+        return compiling(*args)
+
+    monkeypatch.setattr(route_book, "compile_route", compile_one)
+    two.models_of(organization)
+    known = two.book._read_ones[organization].characters
+    monkeypatch.setattr(route_book, "MAX_CHARACTERS", 2 * known)
+    for place in (organization, *others, others[-1], others[-2]):
+        assert two.models_of(place) == ("a",)
+    assert len(compiled) == 4  # the last two are known
+    assert two.models_of(organization) == ("a",) and len(compiled) == 5
+    assert len(two.book._read_ones) == 2
+
+
+def test_each_request_looks_its_route_up_where_names_are_too_many(
+    nodes: tuple[Node, Node], organization: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = nodes
+    monkeypatch.setattr(route_book, "MAX_NAMED", 1)
+    one.put(organization, "a")
+    one.publish(organization)
+    assert "gpt-4o" not in two.book.names
+    one.put(organization, "b", name="second")
+    one.publish(organization, name="second")
+    assert two.models_of(organization, "dynamic/second") == ("b",) and two.models_of("org_other") == ()
+    assert "gpt-4o" in two.book.names
+
+
+def test_teams_are_known_with_the_routes_while_the_store_is_down(
+    nodes: tuple[Node, Node], organization: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = nodes
+    at = one.database, one.control, organization
+    ada, bob = (members.add_member(*at, f"{name}@example.com", **ACTOR).id for name in ("ada", "bob"))
+    team = teams.create_team(*at, "Research", **ACTOR).id
+    teams.set_team_member(one.database, one.control, team, ada, True, **ACTOR)
+    document = read_document({"rules": [{"when": {"teams": [team]}, "use": "b"}], "otherwise": "a"})
+    route_changes.put_route(one.database, one.control, organization, "house", document, (), "", **ACTOR)
+    one.publish(organization)
+    assert two.models_of(organization) == ("a",)
+
+    def fail(*args: Any) -> None:
+        raise Unavailable()
+
+    monkeypatch.setattr(two.database, "read", fail)
+    assert two.book.teams_of(organization, ada) == {team}
+    assert two.book.teams_of(organization, bob) == frozenset()
 
 
 def test_old_versions_are_removed_but_for_the_published_one(
