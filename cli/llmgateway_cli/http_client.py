@@ -169,17 +169,9 @@ class ApiClient:
             except requests.RequestException as error:
                 raise failures.connection_failure(error, reply.url, self._settings.timeout_s) from None
 
-    def gateway_response(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Any = None,
-        key: str | None = None,
-        timeout_s: float | None = None,
-    ) -> requests.Response:
+    def gateway_response(self, path: str, *, key: str) -> requests.Response:
         """Return the response of the inference API whatever its status, to check a key or an installation."""
-        return self._send(self._gateway_call(method, path, body, None, key, timeout_s))
+        return self._send(self._gateway_call("GET", path, None, None, key, None))
 
     def gateway_stream(self, path: str, body: Any, *, key: str | None = None) -> Iterator[Any]:
         """Yield the decoded data of each event of a streamed answer until `[DONE]`. Raises CliError for an error event

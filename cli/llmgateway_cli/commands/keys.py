@@ -254,7 +254,7 @@ def roll_key(context: ClientContext, named: str, yes: bool) -> None:
     key = object_of(context.client.management("POST", key_path(key_id, "/roll")), "apiKey")
     _show_token(context, key, "has a new token")
     stored = context.settings.stored.get(API_KEY)
-    if stored and context.client.gateway_response("GET", "/v1/key", key=stored).status_code == UNAUTHORIZED:
+    if stored and context.client.gateway_response("/v1/key", key=stored).status_code == UNAUTHORIZED:
         context.output.warning(
             "The key in the settings of this computer is invalid. `llmgateway auth login --key` replaces it."
         )

@@ -241,7 +241,7 @@ def check_service(context: ClientContext, agent: Agent, key: str) -> None:
     """Raise CliError if the service lacks the API that the agent speaks."""
     if not agent.requires:
         return
-    reply = context.client.gateway_response("GET", agent.requires, key=key)
+    reply = context.client.gateway_response(agent.requires, key=key)
     if reply.status_code == 404:
         raise CliError(
             f"{context.settings.gateway_url} does not serve {agent.requires}, which {agent.name} needs.",

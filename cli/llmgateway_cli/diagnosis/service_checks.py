@@ -57,7 +57,7 @@ class ServiceChecks:
 
     def check_clock(self) -> Iterator[Finding]:
         """Compare the clock of this machine with the service's."""
-        reply = self._context.client.gateway_response("GET", "/", key="")
+        reply = self._context.client.gateway_response("/", key="")
         try:
             theirs = parsedate_to_datetime(reply.headers.get("Date", "")).timestamp()
         except ValueError:
