@@ -18,7 +18,6 @@ from gateway.money import format_usd
 from gateway.neutral.images import Picture
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.videos import MAX_SECONDS, VideosInput, VideosRequest, units_of
-from gateway.runtime.threads import give_way
 from gateway.surfaces.bodies import uploads as uploads_module
 from gateway.surfaces.bodies.preference_checks import Routing, read_preferences
 from gateway.surfaces.bodies.validation_errors import explain, invalid, read_json, words_of
@@ -26,7 +25,7 @@ from gateway.surfaces.visitors.validation_schemas import Body, OneOf, QueryInteg
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import caps as caps_module
 from gateway.surfaces.web import http_responses as http_responses_module
-from gateway.surfaces.web.answer_structs import ModelApiAnswer, describe_answer
+from gateway.surfaces.web.answer_structs import ModelApiAnswer, describe_answer, fill_page
 from gateway.surfaces.web.facts import Facts, headers_of
 from gateway.surfaces.web.forms import FILE, Form, FormLimits, describe_fields, describe_form, read_form
 from gateway.surfaces.web.http import VARY_BY_KEY, About, HeaderParameter, Inbound, Operation, Outbound
@@ -342,14 +341,8 @@ def list_jobs(services: Services, inbound: Inbound) -> Outbound:
     limit = given["limit"]
     videos = services.engine.videos
     jobs = videos.page(caller, given.get("after", ""), limit + 1, given["order"] == "desc")
-    data = []
-    for job in jobs[:limit]:
-        data.append(videos.presenter.show(job, inbound.base_url))
-        give_way()  # each is decrypted and signed
-    page = VideoListAnswer(data, has_more=len(jobs) > limit)
-    if data:
-        page.first_id = data[0].id
-        page.last_id = data[-1].id
+    page = VideoListAnswer([], has_more=len(jobs) > limit)
+    fill_page(page, jobs[:limit], lambda job: videos.presenter.show(job, inbound.base_url))
     return http_responses_module.json_reply(page.encode(), inbound.shown_id)
 
 
