@@ -24,7 +24,6 @@ from gateway.neutral.file_types import HEAD_BYTES, type_of
 from gateway.neutral.images import AUTO, ENDINGS, ImagesInput, ImagesResult, Picture, nearest_shape, shape_of
 from gateway.neutral.parts import WEB, Image, Media
 from gateway.neutral.speech import FORMATS, SpeechInput, format_among
-from gateway.neutral.usage import Usage
 from gateway.neutral.videos import CONTENT_FILTER, SECOND_MS, VideoFile, VideosInput, VideoState, VideoStatus, VideoTask
 from gateway.providers import upstream_calls
 from gateway.providers.answer_checks import EMPTY, SHAPE_ERRORS, UNKNOWN_SHAPE, check_parts, read_object
@@ -426,7 +425,7 @@ def voice_of(content: SpeechInput, target: Target) -> str:
     return known
 
 
-def read_binary(reply: UpstreamReply, usage: Usage | None = None) -> Iterator[Batch]:
+def read_binary(reply: UpstreamReply) -> Iterator[Batch]:
     """Yield the bytes of a 2xx response as they arrive. Yields Failed for text or JSON, and for an empty response."""
     kind = reply.headers.get("content-type", "").lower()
     if "json" in kind or kind.startswith("text/"):
@@ -441,15 +440,15 @@ def read_binary(reply: UpstreamReply, usage: Usage | None = None) -> Iterator[Ba
     except GatewayError as error:
         yield [Failed(error)]
         return
-    yield [Finished("stop", usage)] if has_sound else [Failed(UpstreamFailed(EMPTY, upstream_status=200))]
+    yield [Finished("stop", None)] if has_sound else [Failed(UpstreamFailed(EMPTY, upstream_status=200))]
 
 
-def as_wav(samples: bytes, rate: int, channels: int = 1, bits: int = 16) -> bytes:
-    """Return PCM samples as a WAV file."""
-    frame = channels * bits // 8
+def as_wav(samples: bytes, rate: int) -> bytes:
+    """Return PCM samples of 16 bits, one channel, as a WAV file."""
+    frame = 2
     size = len(samples)
     head = WAV_HEAD.pack(
-        b"RIFF", 36 + size, b"WAVE", b"fmt ", 16, 1, channels, rate, rate * frame, frame, bits, b"data", size
+        b"RIFF", 36 + size, b"WAVE", b"fmt ", 16, 1, 1, rate, rate * frame, frame, 8 * frame, b"data", size
     )
     return head + samples
 
