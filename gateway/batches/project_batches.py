@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import chain
 
 from gateway import ids
 from gateway.accounts import projects
@@ -41,6 +42,7 @@ from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.store.database import Database
 from gateway.transport import Transport
 
+KINDS = (PREFIX, MESSAGES_PREFIX)
 UNKNOWN = "There is no batch {} in this project."
 ECHOED_ID_LENGTH = 80
 MAX_RETRIES = 10  # concurrent changes of a batch while it is canceled
@@ -136,12 +138,14 @@ class Batches:
         """Return up to `limit` batches of a kind that the caller may see, after the id `after` ("": from the start)."""
         # Ids have hexadecimal digits after the prefix, so `g` sorts after all batches of a kind.
         start = f"{prefix}_g" if newest_first else f"{prefix}_"
-        page = self.rows.page(owner_of(caller), after or start, limit, newest_first)
-        return [job for job in page if job.id.startswith(f"{prefix}_")]
+        return self._page(owner_of(caller), after or start, limit, newest_first, prefix)
 
     def of_project(self, project_id: str, after: str, limit: int) -> list[BatchJob]:
-        """Return up to `limit` batches of all kinds of a project, those of messages first, newest first."""
-        return self.rows.page(JobOwner(project_id), after, limit, newest_first=True)
+        """Return up to `limit` batches of all kinds of a project, newest first, after the id `after` ("": from the
+        start)."""
+        digits = _digits_of(after) or "g"
+        kinds = (self._page(JobOwner(project_id), f"{kind}_{digits}", limit, True, kind) for kind in KINDS)
+        return sorted(chain.from_iterable(kinds), key=lambda job: _digits_of(job.id), reverse=True)[:limit]
 
     def cancel(self, caller: Caller, ident: str) -> BatchJob:
         """Cancel a batch: no further line is sent, and what ran is billed. Conflict (batch_ended)."""
@@ -275,6 +279,10 @@ class Batches:
         self._holds.place(job.id, payer, CostBound(0, 0, 0, True), self.rows.insert_rows(job))
         return job
 
+    def _page(self, owner: JobOwner, after: str, limit: int, newest_first: bool, prefix: str) -> list[BatchJob]:
+        page = self.rows.page(owner, after, limit, newest_first)
+        return [job for job in page if job.id.startswith(f"{prefix}_")]
+
     def _forget(self, job: BatchJob) -> None:
         """Delete what belongs to an ended batch alone."""
         clean_up(self._parts, job)
@@ -286,3 +294,8 @@ class Batches:
         if self.port is None:
             raise Unavailable("This worker cannot run batches yet.")
         return self.port
+
+
+def _digits_of(ident: str) -> str:
+    """Return the part of an id that begins with the time of its creation."""
+    return ident.rpartition("_")[2]

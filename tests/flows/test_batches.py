@@ -23,6 +23,7 @@ from gateway.batches import batch_runs, project_batches
 from gateway.errors import Unavailable
 from gateway.limits.budgets import Limits
 from gateway.store.journal import Statement
+from gateway.surfaces.management import batch_routes
 
 MODEL = "gpt-4o-mini"
 
@@ -450,6 +451,33 @@ def test_management_lists_shows_and_cancels_the_batches_of_a_project(client: Ope
     with no_worker(gateway):
         batch = begin(client, [chat_line(1)])
         check_management(client, gateway, batch)
+
+
+def test_management_lists_the_batches_of_both_kinds_in_the_order_of_their_creation(
+    messages: anthropic.Anthropic, client: OpenAI, gateway: Tenant, monkeypatch: pytest.MonkeyPatch
+):
+    batches = gateway.services.engine.batches
+    monkeypatch.setattr(batches.rows, "due", lambda *about: [])
+    made = []
+    for name in ("one", "two"):
+        made.append(begin(client, [chat_line(1)]).id)
+        made.append(messages.messages.batches.create(requests=[message(name)]).id)
+    newest = made[::-1]
+    assert [job.id for job in batches.of_project(gateway.project_id, "", 10)] == newest
+    assert [batches.of_project(gateway.project_id, after, 1)[0].id for after in ("", *newest[:3])] == newest
+    monkeypatch.setattr(batch_routes, "MAX_LISTED", 3)
+    first = list_batches(gateway)
+    assert [one["id"] for one in first["batches"]] == newest[:3]
+    rest = list_batches(gateway, f"?cursor={first['next']}")
+    assert [one["id"] for one in rest["batches"]] == newest[3:] and rest["next"] is None
+
+
+def list_batches(gateway: Tenant, query: str = "") -> dict:
+    services = gateway.services
+    user = services.accounts.authentication.caller(gateway.key).user_id
+    headers = {"Authorization": f"Bearer {services.management.sessions.open(user).token}"}
+    address = f"{gateway.address}/projects/{gateway.project_id}/batches{query}"
+    return httpx.get(address, headers=headers, timeout=60).json()
 
 
 def check_management(client: OpenAI, gateway: Tenant, batch) -> None:

@@ -6,6 +6,7 @@ from gateway.batches.batch_table import IN_PROGRESS, VALIDATING
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageCall, page_operations
+from gateway.surfaces.management.batch_routes import MAX_LISTED
 from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Jobs"
@@ -39,7 +40,14 @@ def show_list(call: PageCall) -> Outbound:
     shown = arrange(rows, COLUMNS, call.arguments, searched=("id", "status", "endpoint"), sort="-createdAt")
     manages = call.visitor.manages("projects:write", choice.id)
     return call.page(
-        "jobs.html", TITLE, jobs=shown, projects=projects, project_id=project_id, choice=choice, manages=manages
+        "jobs.html",
+        TITLE,
+        jobs=shown,
+        projects=projects,
+        project_id=project_id,
+        choice=choice,
+        manages=manages,
+        newest=MAX_LISTED if len(batches) == MAX_LISTED else 0,
     )
 
 

@@ -10,7 +10,7 @@ from gateway.surfaces.web.answer_structs import Answer, Time, Usd
 from gateway.surfaces.web.http import Operation
 
 TAG = "Batches of a project"
-MAX_LISTED = 500  # of a list without pages
+MAX_LISTED = 500  # of a page without a limit
 NO_BATCH = "There is no batch with this id in this project."
 
 
@@ -43,10 +43,11 @@ class ProjectBatchAnswer(Answer):
 
 
 def list_batches(call: ManagedCall[ProjectInfo]) -> list[ProjectBatchAnswer]:
-    """List the batches of a project, newest first, with their progress and cost."""
+    """List the batches of a project, newest first, with their progress and cost. Without `limit` the newest 500 are
+    listed, and `next` tells of more."""
     batches = call.services.engine.batches
     project_id = call.subject.id
-    rows = call.page.read(lambda asked: batches.of_project(project_id, asked.after, asked.limit or MAX_LISTED))
+    rows = call.page.read(lambda asked: batches.of_project(project_id, asked.after, asked.limit), MAX_LISTED)
     return [show(job) for job in rows]
 
 

@@ -51,11 +51,16 @@ class ListPage:
         self._asked = ListSlice(fields.get("cursor", ""), fields.get("limit", 0))
         self.next: str | UnsetType | None = UNSET
 
-    def read(self, read: Callable[[ListSlice], list[Row]]) -> list[Row]:
+    def read(self, read: Callable[[ListSlice], list[Row]], most: int = 0) -> list[Row]:
         """Return the rows of the page from a query of a slice. The query gets one row more than the page shows, which
-        shows whether another page follows."""
+        shows whether another page follows. Without a limit a page has `most` rows, 0: all."""
         asked = self._asked
-        return self._end(read(asked._replace(limit=asked.limit + 1 if asked.limit else 0)))
+        limit = asked.limit or most
+        rows = read(asked._replace(limit=limit + 1 if limit else 0))
+        if most and asked == ListSlice() and len(rows) > most:
+            self.next = find_id(rows[most - 1])
+            return rows[:most]
+        return self._end(rows, limit)
 
     def cut(self, rows: Sequence[Row], *, newest_first: bool = False) -> list[Row]:
         """Return the rows of the page, of a short list that is in memory. Pages are sorted by id."""
@@ -65,10 +70,9 @@ class ListPage:
         ordered = sorted(rows, key=find_id, reverse=newest_first)
         if after:
             ordered = [row for row in ordered if (find_id(row) < after if newest_first else find_id(row) > after)]
-        return self._end(ordered)
+        return self._end(ordered, self._asked.limit)
 
-    def _end(self, rows: list[Row]) -> list[Row]:
-        limit = self._asked.limit
+    def _end(self, rows: list[Row], limit: int) -> list[Row]:
         if self._asked == ListSlice():
             return rows
         self.next = None
