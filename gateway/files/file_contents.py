@@ -69,9 +69,9 @@ class FileContents:
 
     def delete(self, idents: Iterable[str]) -> None:
         """Delete contents that no file has any more. What another node stores is deleted by its sweep."""
-        for ident in idents:
-            with suppress(OSError):
-                self._path(ident).unlink()
+        paths = [self._path(ident) for ident in idents]
+        if paths:
+            compute(_unlink_all, paths)  # one upload may have a thousand parts, and a file system may be slow
 
     def older_than(self, age_us: int, now_us: int) -> Iterator[str]:
         """Yield the ids of contents of at least this age, and delete incomplete files of that age."""
@@ -125,3 +125,9 @@ class FileContents:
     def _open_from(self, descriptor: int, number: int) -> bytes:
         sealed = os.pread(descriptor, SEALED_PIECE, number * SEALED_PIECE)
         return self._vault.open_bytes(sealed) if sealed else b""
+
+
+def _unlink_all(paths: Iterable[Path]) -> None:
+    for path in paths:
+        with suppress(OSError):
+            path.unlink()

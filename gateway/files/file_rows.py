@@ -139,15 +139,19 @@ class FileRows:
         return int(self._fetch(STORED_BYTES, (organization, organization))[0][0])
 
     def purge(self, now_us: int) -> tuple[int, list[str]]:
-        """Delete some files and uploads that have expired; return how many, and their contents."""
+        """Delete some files and uploads that have expired; return how many, and their contents. Of uploads with
+        many parts, few are deleted at once."""
 
         def work() -> tuple[int, list[str]]:
             sql = "SELECT id FROM stored_file WHERE expires_at IS NOT NULL AND expires_at <= ? LIMIT ?"
-            idents = [row[0] for row in self.database.fetch(sql, (now_us, BATCH_SIZE))]
-            contents = self._delete(idents)
-            for ident in idents:
-                contents += self._delete_parts(ident)
-            return len(idents), contents
+            count = 0
+            contents: list[str] = []
+            for (ident,) in self.database.fetch(sql, (now_us, BATCH_SIZE)):
+                contents += [*self._delete([ident]), *self._delete_parts(ident)]
+                count += 1
+                if len(contents) >= BATCH_SIZE:
+                    break
+            return count, contents
 
         return self.database.write(work)
 
@@ -168,6 +172,11 @@ class FileRows:
         self.database.execute(f"INSERT INTO stored_file ({FILE_COLUMNS}) VALUES ({marks})", file)
 
     def _stored(self, organization: str) -> int:
+        """Return the bytes that an organization stores. Until the end of this write, its other writes wait here: two
+        files that are stored at the same time would not count each other."""
+        if self.database.kind == "postgresql":  # SQLite has one writer
+            locking = "SELECT 1 FROM organization WHERE id = ? FOR NO KEY UPDATE"
+            self.database.execute(locking, (organization,)).fetchone()
         return int(self.database.execute(STORED_BYTES, (organization, organization)).fetchone()[0])
 
     def _move(self, upload: FileRow, state: str, made: str) -> bool:

@@ -237,7 +237,7 @@ class Files:
         """Delete contents of this node that no file has: of an upload that was interrupted, or of a file that another
         node deleted. Unavailable: the next round continues."""
         old = self._contents.older_than(SWEEP_AGE_US, self._clock.now_us())
-        while should_continue() and (some := list(islice(old, SWEPT))):
+        while should_continue() and (some := compute(_take, old)):
             self._contents.delete(self._rows.unknown(some))
 
     def _store(self, caller: Caller, new: NewFile, pieces: Iterable[bytes]) -> FileRow:
@@ -323,3 +323,7 @@ def _clean(name: str) -> str:
 def _ended(upload: FileRow) -> Conflict:
     state = "expired" if upload.state == PENDING else upload.state
     return Conflict(f"The upload is {state}: begin another one.", code="upload_not_pending")
+
+
+def _take(contents: Iterator[str]) -> list[str]:
+    return list(islice(contents, SWEPT))

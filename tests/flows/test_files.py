@@ -12,13 +12,17 @@ import openai
 import pytest
 from fakes.openai import FakeOpenAI
 from openai import OpenAI
-from support.shared import Tenant
+from support.shared import Share, Tenant
 
 from gateway.accounts import keys
 from gateway.accounts.members import add_member
 from gateway.accounts.organizations import set_policy
 from gateway.admin.erasure import erase_member
+from gateway.files import file_rows
+from gateway.files.project_files import FileOwner, NewFile
+from gateway.runtime.threads import Job, pause
 
+WAITING = "SELECT COUNT(*) FROM pg_locks WHERE NOT granted"
 PDF = b"%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n"
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000"
@@ -216,6 +220,47 @@ def test_an_organization_stores_as_much_as_its_limit_and_each_content_counts_onc
         client.files.create(file=("second.txt", b"x" * 600), purpose="user_data")
     files.release(kept.id)
     client.files.create(file=("second.txt", b"x" * 600), purpose="user_data")
+
+
+def test_on_postgresql_two_files_that_are_stored_at_once_count_each_other(
+    share: Share, upstream_environment: dict[str, str], shared_postgresql_url: str
+):
+    secrets = {"GATEWAY_API_KEY_HASH_SECRET": "h" * 32, "GATEWAY_ENCRYPTION_KEY": "e" * 32}
+    gateway = share.gateway({**upstream_environment, **secrets, "DATABASE_URL": shared_postgresql_url})
+    rows = gateway.services.engine.files._rows
+    owner = FileOwner(gateway.organization_id, gateway.project_id, "key_none")
+    found: list[int] = []
+
+    def check(stored: int) -> None:
+        found.append(stored)
+        while len(found) == 1 and rows.database.execute(WAITING).fetchone()[0] == 0:
+            pause(0.005)  # until the other one has counted too, or waits for this one
+
+    new = NewFile("a.txt", "text/plain", "user_data")
+    files = [gateway.services.engine.files._new_row(owner, new, 600, f"content-{number}") for number in range(2)]
+    storing = [Job(rows.insert, file, check) for file in files]
+    for one in storing:
+        one.result(60)
+    assert found == [0, 600]
+    for file in files:
+        rows.delete(file.id)
+
+
+def test_uploads_with_many_parts_expire_a_few_at_a_time(client: OpenAI, gateway: Tenant, monkeypatch):
+    monkeypatch.setattr(file_rows, "BATCH_SIZE", 3)
+    rows = gateway.services.engine.files._rows
+    for _ in range(3):
+        begun = client.uploads.create(bytes=8, filename="a.txt", mime_type="text/plain", purpose="user_data")
+        for data in (b"Tea.", b"Milk"):
+            client.uploads.parts.create(begun.id, data=data)
+    database = gateway.services.store.database
+    expire = "UPDATE stored_file SET expires_at = 1 WHERE organization = ?"
+    database.change_rows(expire, (gateway.organization_id,))
+    count, contents = rows.purge(2)
+    gateway.services.engine.files._contents.delete(contents)
+    assert (count, len(contents)) == (2, 4) and len(contents_of(gateway)) == 2
+    gateway.services.engine.files.purge()
+    assert contents_of(gateway) == []
 
 
 def test_a_part_that_arrives_after_the_end_of_its_upload_is_not_stored(
