@@ -459,3 +459,10 @@ def _find(hashes: list[str]) -> OAuthToken | None:
 def is_access_token(token: str) -> bool:
     """Return whether `token` has the prefix of our access tokens."""
     return token.startswith(PREFIX)
+
+
+def response_scope(project_id: str, key_id: str, key_kind: str) -> str:
+    """Return the scope that may read the responses of a key: its project, or for a customer's key only that key."""
+    if key_kind == "user":
+        return project_id
+    return f"{project_id}/{key_id}"

@@ -16,7 +16,7 @@ import orjson
 from msgspec import Struct
 
 from gateway.callers.access import keeps_nothing
-from gateway.callers.authentication import Caller
+from gateway.callers.authentication import Caller, response_scope
 from gateway.callers.vault import Vault
 from gateway.configuration.settings import Responses
 from gateway.errors import InvalidRequest, NotFound, Overloaded, Unavailable
@@ -467,7 +467,4 @@ def storage_conflict(param: str) -> InvalidRequest:
 
 
 def scope_of(caller: Caller) -> str:
-    """Return the scope that may read a stored response: the project, or for a customer's key only that key."""
-    if caller.key_kind == "user":
-        return caller.project_id
-    return f"{caller.project_id}/{caller.key_id}"
+    return response_scope(caller.project_id, caller.key_id, caller.key_kind)

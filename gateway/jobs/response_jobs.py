@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from gateway.callers.authentication import Caller
+from gateway.callers.authentication import Caller, response_scope
 from gateway.callers.vault import Vault
 from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.errors import GatewayError, InvalidRequest, Unavailable
-from gateway.jobs.job_rows import CALLBACK_TABLE, JobRows, JobTransitions, owner_of
+from gateway.jobs.job_rows import CALLBACK_TABLE, JobRows, JobTransitions
 from gateway.jobs.rounds import StoreClock
 from gateway.metering.payload_table import LARGE, pack_off_loop, unpack_off_loop
 from gateway.runtime.loop_turns import ShouldContinue, always
@@ -49,6 +49,7 @@ KEEP_DAYS = 30
 KEEP_EVENTS_US = DAY_US  # after the end
 MAX_RUNNING = 200  # of an organization
 PAGE_EVENTS = 50
+DELETED_EVENTS = 500  # rows that one transaction deletes
 EVENT = b"event: "
 END = b"\n\n"
 HEARTBEAT = b": keep-alive\n\n"
@@ -136,9 +137,19 @@ class ResponseJobs:
     def find(self, caller: Caller, ident: str) -> ResponseJob | None:
         """Return a background response that the caller may see. Unavailable."""
         job = self.rows.find(ident)
-        if job is None or not owner_of(caller).owns(job):
+        if job is None or job.project != caller.project_id:
             return None
+        if job.api_key != caller.key_id:
+            kind = self._kind_of(job.api_key)
+            own = response_scope(caller.project_id, caller.key_id, caller.key_kind)
+            if not kind or response_scope(job.project, job.api_key, kind) != own:
+                return None
         return job
+
+    def _kind_of(self, key_id: str) -> str:
+        """Return the kind of a key, "" for one that is gone."""
+        rows = self._database.query_rows("SELECT kind FROM api_key WHERE id = ?", (key_id,))
+        return str(rows[0][0]) if rows else ""
 
     def object_of(self, job: ResponseJob) -> bytes:
         """Return the response object as JSON."""
@@ -152,11 +163,8 @@ class ResponseJobs:
     def delete(self, ident: str) -> None:
         """Delete a response with its events. Unavailable."""
 
-        def work() -> None:
-            self.rows.delete(ident)
-            self._database.execute("DELETE FROM response_event WHERE job = ?", (ident,))
-
-        self._database.write(work)
+        self._delete_events("job = ?", ident)
+        self._database.write(partial(self.rows.delete, ident))
 
     def events(self, ident: str, after: int) -> Iterator[bytes]:
         """Yield the frames with numbers above `after`, until the response ends; comments while there are none."""
@@ -201,12 +209,8 @@ class ResponseJobs:
     def purge(self, should_continue: ShouldContinue = always) -> None:
         """Delete events and responses that ended long ago. Unavailable: the next round continues."""
         now = self._clock.now_us()
-        sql = (
-            "DELETE FROM response_event WHERE job IN (SELECT id FROM response_job WHERE completed_at < ? "
-            "AND EXISTS (SELECT 1 FROM response_event WHERE job = response_job.id) LIMIT 100)"
-        )
-        while should_continue() and self._database.change_rows(sql, (now - KEEP_EVENTS_US,)):
-            continue
+        ended = "job IN (SELECT id FROM response_job WHERE completed_at < ?)"
+        self._delete_events(ended, now - KEEP_EVENTS_US, should_continue)
         while should_continue() and self.rows.purge(now, KEEP_DAYS):
             continue
 
@@ -270,6 +274,15 @@ class ResponseJobs:
         """Return whether a response has ended or was deleted, without reading its request."""
         rows = self._database.query_rows(f"SELECT state FROM {TABLE} WHERE id = ?", (ident,))
         return not rows or rows[0][0] in FINAL
+
+    def _delete_events(self, condition: str, value: Any, should_continue: ShouldContinue = always) -> None:
+        """Delete the events for which a condition with this value is true, in small transactions."""
+        sql = (
+            "DELETE FROM response_event WHERE (job, first) IN "
+            f"(SELECT job, first FROM response_event WHERE {condition} LIMIT {DELETED_EVENTS})"
+        )
+        while should_continue() and self._database.change_rows(sql, (value,)):
+            continue
 
     def _following(self, ident: str) -> int:
         """Return the number of the next event."""

@@ -13,6 +13,8 @@ from openai import OpenAI
 from support.shared import Tenant
 
 from gateway import ids
+from gateway.accounts import keys
+from gateway.jobs import response_jobs
 
 MODEL = "gpt-4o-mini"
 TEXT = "One two three four five six seven eight nine ten eleven twelve."
@@ -131,6 +133,60 @@ def test_after_a_crash_a_begun_response_fails_and_a_queued_one_is_made(client: O
     assert wait_for(client, begun["queued"]).output_text == "Hello."
     failed = wait_for(client, begun["in_progress"])
     assert failed.status == "failed" and failed.error.code == "server_error"
+
+
+def test_a_key_of_the_project_sees_the_responses_of_a_customer_as_little_while_they_run_as_later(
+    client: OpenAI, gateway: Tenant, upstream: FakeOpenAI
+):
+    services = gateway.services
+    owner = services.accounts.authentication.caller(gateway.key)
+    stores = services.store.database, services.store.control, services.store.secrets.hash_keys
+    draft = partial(keys.Draft, owner.project_id, owner.member_id)
+    token = keys.create(*stores, draft("customer", "customer"), actor="test").token
+    customer = OpenAI(base_url=gateway.url, api_key=token, max_retries=0)
+    colleague = OpenAI(
+        base_url=gateway.url, api_key=keys.create(*stores, draft("laptop"), actor="test").token, max_retries=0
+    )
+    upstream.script(*[Answer(TEXT, gap_s=0.1, piece=4)] * 2)
+    theirs = customer.responses.create(model=MODEL, input="Count!", background=True)
+    mine = client.responses.create(model=MODEL, input="Count!", background=True)
+    for ident, stranger in ((theirs.id, client), (mine.id, customer)):
+        for refused in (stranger.responses.retrieve, stranger.responses.cancel, stranger.responses.delete):
+            with pytest.raises(openai.NotFoundError):
+                refused(ident)
+    assert colleague.responses.retrieve(mine.id).id == mine.id
+    assert wait_for(customer, theirs.id).output_text == wait_for(colleague, mine.id).output_text == TEXT
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(theirs.id)
+
+
+@pytest.mark.parametrize("ends", ["deleted", "expired"])
+def test_events_are_deleted_a_few_at_a_time(client: OpenAI, gateway: Tenant, monkeypatch, ends: str):
+    database = gateway.services.store.database
+    jobs = gateway.services.engine.response_jobs
+    done = wait_for(client, client.responses.create(model=MODEL, input="Hello!", background=True).id)
+    for number in range(1000, 1007):
+        database.change_rows(
+            "INSERT INTO response_event (job, first, following, frames) VALUES (?, ?, ?, ?)",
+            (done.id, number, number + 1, b""),
+        )
+    monkeypatch.setattr(response_jobs, "DELETED_EVENTS", 3)
+    change_rows = database.change_rows
+    deleted: list[int] = []
+
+    def count(sql, params):
+        deleted.append(change_rows(sql, params))
+        return deleted[-1]
+
+    monkeypatch.setattr(database, "change_rows", count)
+    if ends == "deleted":
+        jobs.delete(done.id)
+    else:
+        change_rows("UPDATE response_job SET completed_at = 1 WHERE id = ?", (done.id,))
+        jobs.purge()
+    assert max(deleted) == 3 and sum(deleted) >= 8
+    assert database.query_rows("SELECT first FROM response_event WHERE job = ?", (done.id,)) == []
+    assert jobs.rows.find(done.id) is None
 
 
 def wait_for(client: OpenAI, ident: str):
