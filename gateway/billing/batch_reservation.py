@@ -29,10 +29,11 @@ class LineMeasured(Exception):
 
 
 class MeasuredLine:
-    """A line that is checked like any request, up to its reservation."""
+    """A line that is checked like any request, up to its reservation. Outside checkers read it when it is sent."""
 
     paced: ClassVar[bool] = False
     retains: ClassVar[bool] = False
+    asks_checkers: ClassVar[bool] = False
 
     def reserve(self, spending: Spending, payer: Payer, cost_bound: CostBound) -> Reservation:
         """Raise LineMeasured."""
@@ -44,6 +45,7 @@ class SentLine:
 
     paced: ClassVar[bool] = True
     retains: ClassVar[bool] = True
+    asks_checkers: ClassVar[bool] = True
 
     def __init__(self, funds: "BatchFunds | None") -> None:
         self._funds = funds

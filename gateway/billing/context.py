@@ -283,10 +283,12 @@ class Guard(Protocol):
 
 class CreatedJob(Protocol):
     """Interface of the job that a request creates (job_reservation.py), or of the line of a batch that it is
-    (batch_reservation.py). `paced`: it counts in rate limits; `retains`: its payload is retained for a fee."""
+    (batch_reservation.py). `paced`: it counts in rate limits; `retains`: its payload is retained for a fee;
+    `asks_checkers`: the outside checkers of guardrails read it, which may cost money."""
 
     paced: ClassVar[bool]
     retains: ClassVar[bool]
+    asks_checkers: ClassVar[bool]
 
     def reserve(self, spending: Spending, payer: Payer, cost_bound: CostBound) -> Reservation: ...
 

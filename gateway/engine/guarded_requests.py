@@ -95,7 +95,9 @@ class GuardedRequest:
         provider gets nothing that was not read here. ContentRefused, Unavailable."""
         request = compute_if(large, self._edit, request, RequestEditor(self.rules, self.masks, self.findings))
         rules = self.rules.request_checks
-        return self._check(request, rules, large) if rules else request
+        if not rules or (self._context.job is not None and not self._context.job.asks_checkers):
+            return request
+        return self._check(request, rules, large)
 
     def _check(self, request: R, rules: Sequence[GuardrailRule], large: bool) -> R:
         """Return the request, edited by the findings of checkers."""

@@ -9,6 +9,7 @@ import pytest
 from fakes.content_checkers import AWS_KEY, FORBIDDEN, FORBIDDEN_IMAGE, GUARDRAIL, KEY, NAME, SECRET, FakeCheckers
 from fakes.openai import Answer, FakeOpenAI
 from openai import OpenAI
+from support.fleet import wait_until
 from support.gateways import LocalGateway
 from support.shared import Share, usage_of
 
@@ -378,3 +379,37 @@ def test_moderation_model_is_a_classifier(gateway: LocalGateway, client: OpenAI)
         assert refused.value.code == "guardrail_blocked"
     finally:
         remove(gateway, rule)
+
+
+def test_lines_of_a_batch_are_asked_about_once_and_a_blocked_one_is_an_error_of_its_own(
+    gateway: LocalGateway, client: OpenAI, checkers: FakeCheckers, guard: Any
+) -> None:
+    rule = guard("block", "webhook")
+    texts = {"good": "Tell me about the weather.", "bad": f"Tell me about {FORBIDDEN}."}
+    lines = [
+        {
+            "custom_id": name,
+            "method": "POST",
+            "url": "/v1/chat/completions",
+            "body": {"model": MODEL, "messages": [{"role": "user", "content": text}], "max_tokens": 50},
+        }
+        for name, text in texts.items()
+    ]
+    data = b"\n".join(json.dumps(line).encode() for line in lines)
+    file = client.files.create(file=("lines.jsonl", data), purpose="batch")
+    batch = client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h")
+
+    def has_ended() -> bool:
+        gateway.services.engine.batches.run()
+        return client.batches.retrieve(batch.id).status in ("completed", "failed")
+
+    wait_until(has_ended)
+    done = client.batches.retrieve(batch.id)
+    assert (done.status, done.request_counts.completed, done.request_counts.failed) == ("completed", 1, 1)
+    refused = json.loads(client.files.content(done.error_file_id).text)
+    assert refused["custom_id"] == "bad" and "guardrail_blocked" in json.dumps(refused)
+    asked = b"".join(body for _, body in checkers.calls)
+    assert [asked.count(text.encode()) for text in texts.values()] == [1, 1]
+    gateway.services.store.journal.flush(10)
+    sql = "SELECT SUM(count) FROM guardrail_finding WHERE rule = ?"
+    assert gateway.services.store.database.query_row(sql, (rule,)) == (1,)
