@@ -20,6 +20,7 @@ from gateway.metering.activity import Dimension, Owners, Span, measure, merge
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.queries import Row, at_once, is_filled
 from gateway.metering.rollups.rollup_table import HOURS
+from gateway.metering.route_usage import SavingsTotals
 from gateway.metering.sources import Sources
 from gateway.money import usd_number
 from gateway.reports.report_answers import (
@@ -207,6 +208,7 @@ class Reports:
         self._ledger = ledger
         self._catalogue = catalogue
         self._sources = sources
+        self.route_savings = SavingsTotals(database, clock)
 
     def get_account(self, scope: ReportScope) -> AccountReport:
         """Return the user, the scope, and what the key may still spend; for owners and admins also the balance."""

@@ -28,9 +28,9 @@ TEAMS = (
     "SELECT tm.member_id, tm.team_id FROM team_member tm JOIN team t ON t.id = tm.team_id WHERE t.organization_id = ?"
 )
 MAX_NAMED = 10_000  # published routes with remembered names; with more, each request looks its route up
-# Bounds of the routes in the memory of a worker, in characters of their documents: compiled they take some seven times
-# as much. An organization and a membership of a team count as so many.
-MAX_CHARACTERS = 16 << 20
+# Bounds of the routes in the memory of a worker, in characters of their documents: compiled each takes 4 to 18
+# bytes. An organization and a membership of a team count as so many.
+MAX_CHARACTERS = 8 << 20
 CHARACTERS_PER_ORGANIZATION, CHARACTERS_PER_MEMBERSHIP = 200, 30
 LARGE = 1 << 15  # characters of an organization that are compiled in a thread
 

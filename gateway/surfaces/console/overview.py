@@ -4,7 +4,6 @@ concerns the visitor alone."""
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
-from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -13,9 +12,9 @@ from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.accounts.spending_limits import SpendingLimits
 from gateway.accounts.teams import list_teams
-from gateway.clock import DAY_US, MINUTE_US, to_datetime
+from gateway.clock import DAY_US, to_datetime
 from gateway.limits.budgets import Status
-from gateway.money import NANO, parse_usd, round_usd
+from gateway.money import NANO, round_usd
 from gateway.routing.cooldowns import POLICIES
 from gateway.runtime.threads import compute
 from gateway.surfaces.console.grouping import NO_APP
@@ -148,8 +147,6 @@ DAYS = 30
 PERIODS = {"30d": DAYS, "7d": 7, "90d": 90}
 DAYS_PER_MONTH = 31
 AVERAGED_DAYS = 7  # number of complete days in the average that the forecast extends
-SAVINGS_KEPT_US = 5 * MINUTE_US
-SAVINGS = ManagementCall("GET /orgs/<organization_id>/routes/savings")
 LATENCY = ManagementCall("GET /activity/latency")
 ASK = ManagementCall("POST /orgs/<organization_id>/limits/<limit_id>/requests")
 MEMBERSHIP = ManagementCall("GET /orgs/<organization_id>/membership")
@@ -214,16 +211,9 @@ def show(call: PageCall) -> Outbound:
 
 def sum_route_savings(call: PageCall, days: int) -> int:
     """Return the savings of routes, in nano-dollars, in organizations that show their routes to the visitor."""
-    # A sum over many rows, for a page that people open often.
-    holder = call.services.routing.catalogue
-    moment = call.services.clock.now_us() // SAVINGS_KEPT_US
-
-    def read(organization_id: str) -> int:
-        savings = call.run(SAVINGS, {"days": days}, organization_id=organization_id)
-        return sum(parse_usd(one["saved"]) for one in savings)
-
+    totals = call.services.billing.reports.route_savings
     organizations = [one.id for one in call.visitor.organizations() if call.visitor.manages("rules:read", one.id)]
-    return sum(holder.remember(("route savings", ident, days, moment), partial(read, ident)) for ident in organizations)
+    return sum(totals.find(ident, days) for ident in organizations)
 
 
 def _has_new_request(services: Services, visitor: Visitor) -> bool:
