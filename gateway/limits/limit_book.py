@@ -28,6 +28,7 @@ FULL = f"SELECT id FROM limits WHERE members >= {MAX_MEMBERS} AND id IN"
 SEEN_S = 1.0  # how old an amount may be by which a limit warns or uses another model
 MAX_SEEN = 10_000
 MAX_KEPT = 20_000
+MAX_ORGANIZATIONS = 10_000  # with limits in the memory of a worker
 
 
 class OrganizationLimits(Struct, frozen=True, eq=False):
@@ -136,6 +137,8 @@ class LimitBook:
     def _read(self, organization_id: str, version: int) -> OrganizationLimits:
         limits = self._database.read(lambda: read_limits(self._database, organization_id))
         if version == self._version and self._organizations is not None:
+            if len(self._read_ones) >= MAX_ORGANIZATIONS:
+                del self._read_ones[next(iter(self._read_ones))]  # the oldest one
             self._read_ones[organization_id] = limits
         return limits
 
