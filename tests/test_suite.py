@@ -58,7 +58,6 @@ TRIED_THROUGH = {
         "unit/surfaces/management/test_model_route_pages.py",
         "flows/test_model_routes.py",
     ),
-    "metering/route_usage.py": ("flows/test_model_routes.py",),
     "routes/": ("unit/routes/test_compiled.py", "flows/test_model_routes.py"),
     "callers/guardrail_rows.py": ("flows/test_guardrails.py",),
     "engine/guardrail_replay.py": ("flows/test_guardrail_replay.py",),
