@@ -42,15 +42,16 @@ class CallerShares:
         self._seen: dict[str, tuple[float, int | None]] = {}
 
     def used(self, idents: Sequence[str]) -> int | None:
-        """Return the percentage of the fullest limit; None without a limit, and while the store is down."""
+        """Return the percentage of the fullest limit, None without a limit; while the store is down that of what was
+        seen last."""
         now_s = self._clock.monotonic()
         missing = [ident for ident in idents if self._seen.get(ident, NEVER)[0] + SEEN_S <= now_s]
         if missing:
             try:
                 found = self._budgets.statuses(missing)
             except GatewayError:
-                return None
-            if len(self._seen) >= MAX_SEEN:
+                found, missing = {}, []
+            if missing and len(self._seen) >= MAX_SEEN:
                 self._seen.clear()
             for ident in missing:
                 self._seen[ident] = (now_s, _share_of(found[ident]))

@@ -14,6 +14,7 @@ from gateway.catalogue import loader
 from gateway.clock import SECOND_US
 from gateway.configuration.settings import CONFIG
 from gateway.engine.model_routes import CACHE_S, LONG_CACHE_S, STEP_S, CallerShares, ModelRoutes
+from gateway.errors import Unavailable
 from gateway.ids import digest
 from gateway.limits.budgets import Limits, Status
 from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Requirements
@@ -233,6 +234,24 @@ def test_limits_of_the_key_its_owner_and_teams_are_known_for_a_second() -> None:
     clock.advance(1.5)
     assert shares.used(["key_1"]) == 95
     assert asked == [["key_1"], ["mem_1"], ["team_1"], ["key_1"]]
+
+
+def test_limits_are_those_seen_last_while_the_store_is_down() -> None:
+    clock = FakeClock()
+    clock.freeze()
+    away = False
+
+    def read(idents: list[str]) -> dict[str, Status]:
+        if away:
+            raise Unavailable()
+        return {ident: Status(Limits(100), 95, 0, None, None) for ident in idents}
+
+    budgets: Any = SimpleNamespace(statuses=read)
+    shares = CallerShares(budgets, clock)
+    assert shares.used(["key_1"]) == 95
+    away = True
+    clock.advance(1.5)
+    assert shares.used(["key_1", "mem_1"]) == 95 and shares.used(["mem_1"]) is None
 
 
 TEN_RULES = [
