@@ -1,7 +1,7 @@
 """Checks of texts by outside checkers: known texts are not sent again, calls are bounded, and failures are reported."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -19,7 +19,7 @@ from gateway.providers.checker_calls import CheckCall, CheckedPiece, CheckReques
 from gateway.providers.checker_forms import FORMS
 from gateway.runtime.fair_threads import FairSlots, QueueFull
 from gateway.runtime.state_changes import INFO, WARNING, StateChange, StateLog
-from gateway.runtime.threads import Job, compute_if
+from gateway.runtime.threads import Job, compute_if, give_way
 from gateway.transport import Transport
 
 MOST_TEXT = 1_000_000  # characters of new text that a checker reads of one request
@@ -30,6 +30,7 @@ CALLS, CALLS_EACH = 64, 24  # of a worker, and of an organization
 MOST_WAITING, MOST_WAITING_EACH = 500, 150  # the same for those that wait
 MOST_ANSWER = 1 << 20  # bytes
 LARGE = 1 << 16
+STEP = 256  # contents that are looked up, or whose findings are noted, before other requests have a turn
 KEPT = 20_000  # contents with findings that a worker remembers, by digest
 KEPT_S = 24 * 3600.0
 KEPT_FINDINGS = 100  # of one content; more are not remembered
@@ -143,7 +144,7 @@ class ContentChecks:
     def _check_contents(
         self, scope: CheckScope, checker: Checker, contents: list[Content], remembered: bool
     ) -> dict[tuple[Checker, Role, str], tuple[FoundValue, ...]]:
-        large = sum(len(content.text) for content in contents) > LARGE
+        large = len(contents) > STEP or sum(len(content.text) for content in contents) > LARGE
         found = self._find_known(scope.organization_id, checker, contents, large) if remembered else {}
         unknown = [content for content in contents if (checker, content.role, content.text) not in found]
         if not unknown:
@@ -158,7 +159,7 @@ class ContentChecks:
                 values[number].append(value)
             if len(piece.parts) > 1 and any(value.end <= value.start for value in verdict):
                 unclear |= {part.content for part in piece.parts}
-        for number, content in enumerate(unknown):
+        for number, content in enumerate(_in_turns(unknown)):
             judged = found[checker, content.role, content.text] = tuple(values[number])
             if remembered and number not in unclear and len(judged) <= KEPT_FINDINGS:
                 self._remember((scope.organization_id, checker, content.digest), judged)
@@ -169,7 +170,7 @@ class ContentChecks:
         self, organization_id: str, checker: Checker, contents: list[Content], large: bool
     ) -> dict[tuple[Checker, Role, str], tuple[FoundValue, ...]]:
         found = {}
-        for content, digest in zip(contents, compute_if(large, _digests_of, contents), strict=True):
+        for content, digest in zip(_in_turns(contents), compute_if(large, _digests_of, contents), strict=True):
             known = self._recall((organization_id, checker, digest))
             if known is not None:
                 found[checker, content.role, content.text] = known
@@ -256,6 +257,14 @@ def _subject_of(organization_id: str, checker: Checker) -> tuple[str, dict[str, 
     host = urlsplit(checker.address).hostname or dict(checker.settings).get("model", "")
     facts: dict[str, object] = {"organization": organization_id, "checker": checker.form, "host": host}
     return f"checker {checker.form} {host} of {organization_id}", facts
+
+
+def _in_turns(contents: Iterable[Content]) -> Iterator[Content]:
+    """Yield contents, of which a request may have many thousands, and give other requests a turn in between."""
+    for number, content in enumerate(contents, 1):
+        if number % STEP == 0:
+            give_way()
+        yield content
 
 
 def _digests_of(contents: Sequence[Content]) -> list[bytes]:

@@ -57,6 +57,25 @@ def test_verdicts_of_an_organization_are_not_those_of_another_with_the_same_sett
     assert asked == ["lenient", "strict"]
 
 
+def test_request_with_thousands_of_short_texts_gives_others_a_turn(tmp_path: Path) -> None:
+    checks = make_checks(tmp_path)
+    checks.classify = lambda context, checker, pieces, end: [[] for _ in pieces]
+    texts = {("input", str(number)): Content(str(number), "input", "prompt") for number in range(5_000)}
+    turns = []
+
+    def count() -> None:
+        while True:
+            turns.append(1)
+            gevent.sleep(0)
+
+    other = gevent.spawn(count)
+    try:
+        found = checks.check(asker("org"), {CLASSIFIER: texts}).found
+    finally:
+        other.kill()
+    assert len(found) == 5_000 and len(turns) > 2 * 5_000 // content_checks.STEP // 2
+
+
 def test_organization_that_floods_a_slow_checker_leaves_places_to_wait_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
