@@ -40,4 +40,4 @@ def press_button(tenants: Tenants, who: Person, path: str, action: str, **fields
     """Send the form of a page with the button `action`, and return the answer. All forms of a session share a token."""
     csrf = CSRF.findall(open_page(tenants, who, "/console/keys/new"))[0]
     data = {"csrf": csrf, "action": action, **fields}
-    return tenants.client.post(path.partition("?")[0], headers=browser_headers(who), data=data)
+    return tenants.client.post(path, headers=browser_headers(who), data=data)

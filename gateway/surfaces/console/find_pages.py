@@ -9,7 +9,7 @@ from gateway.accounts import saved_views
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.errors import GatewayError
-from gateway.surfaces.console.key_pages import list_visible_keys
+from gateway.surfaces.console.organization_choice import list_visible_keys
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.pages import list_links
 from gateway.surfaces.visitors.request_log_reader import find_one

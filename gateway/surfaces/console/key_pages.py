@@ -1,7 +1,6 @@
 """`/console/keys`: the API keys that the visitor can see, a form for a new key, and the page of each key."""
 
 from collections.abc import Mapping
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -28,6 +27,7 @@ from gateway.surfaces.console.limit_forms import (
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations, show_instead
 from gateway.surfaces.console.pages import redirect
+from gateway.surfaces.console.subject_figures import FIGURES, TABS, UsageSubject, chosen_tab, read_figures
 from gateway.surfaces.management import key_routes
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Inbound, Operation, Outbound
@@ -132,6 +132,8 @@ def show_key(call: PageCall) -> Outbound:
     if manages:
         rates = call.run(FIND_RATES, key_id=key["id"])
     tags = call.run(FIND_TAGS, key_id=key["id"])["tags"]
+    tab = chosen_tab(call)
+    subject = UsageSubject("model", {"apiKeyId": key["id"]}, organization_id, "key", key["id"])
     return call.page(
         "keys/key.html",
         key["description"],
@@ -143,6 +145,9 @@ def show_key(call: PageCall) -> Outbound:
         tags=", ".join(f"{name}={value}" for name, value in tags.items()),
         rates=[(name, label, rates[name]) for name, label in RATES if rates],
         path=PATH,
+        tabs=TABS,
+        tab=tab,
+        figures=read_figures(call, subject) if tab == FIGURES else None,
         **rule_fields(call),
     )
 
@@ -242,21 +247,6 @@ def _projects_of(visitor: Visitor) -> dict[str, ProjectInfo]:
     return {
         project.id: project for project in list_projects(visitor.services.store.database, list(visitor.memberships))
     }
-
-
-def list_visible_keys(visitor: Visitor, projects: list[ProjectInfo]) -> list[KeyInfo]:
-    """Return the newest keys of the organizations and projects that the visitor manages, and own keys in others."""
-    database = visitor.services.store.database
-    visible = []
-    for organization_id, membership in visitor.memberships.items():
-        reach = visitor.reach(organization_id, "keys:read")
-        here = [project.id for project in projects if project.organization_id == organization_id]
-        whole = [ident for ident in here if reach.whole or ident in reach.projects]
-        visible += keys.list_keys(database, project_ids=whole, newest=MAX_KEYS_SHOWN)
-        if reach.own:
-            rest = [ident for ident in here if ident not in whole]
-            visible += keys.list_keys(database, project_ids=rest, member_id=membership.id, newest=MAX_KEYS_SHOWN)
-    return sorted(visible, key=attrgetter("id"), reverse=True)
 
 
 def _outline(info: KeyInfo, projects: dict[str, ProjectInfo]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from gateway.surfaces.console.model_rows import (
 )
 from gateway.surfaces.console.organization_choice import FIELD, CallerChoices, find_caller, read_choices
 from gateway.surfaces.console.page_calls import ManagementCall, PageCall, page_operations
+from gateway.surfaces.console.subject_figures import UsageSubject, read_figures
 from gateway.surfaces.openai.model_answers import ProviderMappingAnswer
 from gateway.surfaces.visitors.report_windows import DEFAULT_DAYS
 from gateway.surfaces.web.http import Operation, Outbound
@@ -80,6 +81,7 @@ def show_model(call: PageCall) -> Outbound:
     choices, rows = _read_rows(call)
     (row,) = _find_rows(rows, [call.params["model"]])
     latencies = call.run(LATENCY)
+    subject = UsageSubject("provider", {}, served=row.id)
     return call.page(
         "models/model.html",
         row.name,
@@ -93,6 +95,7 @@ def show_model(call: PageCall) -> Outbound:
         latency_days=DEFAULT_DAYS,
         places=[_show_place(call, row, entry) for entry in row.entry.providers],
         manages=call.visitor.manages("providers:write"),
+        figures=read_figures(call, subject),
         keyless=row.best.stage == KEYLESS,
     )
 

@@ -1,11 +1,12 @@
 """The organization that a page is about: the one in the query, else the first that the visitor may see there; and the
 caller that a new key of a member would have."""
 
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec import Struct
 
-from gateway.accounts.keys import KeyInfo
+from gateway.accounts.keys import KeyInfo, list_keys
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.organizations import OrganizationInfo, find_organization
 from gateway.accounts.projects import ProjectInfo, list_projects
@@ -17,7 +18,6 @@ from gateway.callers.permissions import Permission
 from gateway.callers.rule_values import compile_levels
 from gateway.errors import Forbidden
 from gateway.store.database import Database
-from gateway.surfaces.console.key_pages import list_visible_keys
 from gateway.surfaces.console.page_calls import PageCall
 from gateway.surfaces.visitors.visitor import Visitor
 
@@ -50,7 +50,23 @@ def caller_without_key(database: Database, project: ProjectInfo, member: MemberI
 # The choice of the pages about models and routing: for which project or key of the visitor they answer.
 
 FIELD = "for"
+MAX_LISTED = 200  # newest keys of a visitor that are read
 MAX_KEYS = 100  # newest keys among which one is chosen
+
+
+def list_visible_keys(visitor: Visitor, projects: list[ProjectInfo]) -> list[KeyInfo]:
+    """Return the newest keys of the organizations and projects that the visitor manages, and own keys in others."""
+    database = visitor.services.store.database
+    visible = []
+    for organization_id, membership in visitor.memberships.items():
+        reach = visitor.reach(organization_id, "keys:read")
+        here = [project.id for project in projects if project.organization_id == organization_id]
+        whole = [ident for ident in here if reach.whole or ident in reach.projects]
+        visible += list_keys(database, project_ids=whole, newest=MAX_LISTED)
+        if reach.own:
+            rest = [ident for ident in here if ident not in whole]
+            visible += list_keys(database, project_ids=rest, member_id=membership.id, newest=MAX_LISTED)
+    return sorted(visible, key=attrgetter("id"), reverse=True)
 
 
 class CallerChoices(NamedTuple):

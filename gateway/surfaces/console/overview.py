@@ -18,7 +18,7 @@ from gateway.money import NANO, round_usd
 from gateway.routing.cooldowns import POLICIES
 from gateway.runtime.threads import compute
 from gateway.surfaces.console.grouping import NO_APP
-from gateway.surfaces.console.key_pages import list_visible_keys
+from gateway.surfaces.console.organization_choice import list_visible_keys
 from gateway.surfaces.console.overview_changes import find_changes
 from gateway.surfaces.console.page_calls import ManagementCall, PageCall, page_operations
 from gateway.surfaces.console.pages import AFTER_SIGN_IN

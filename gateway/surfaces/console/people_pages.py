@@ -18,6 +18,7 @@ from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations
 from gateway.surfaces.console.shown_figures import ATTRIBUTE_LABELS
+from gateway.surfaces.console.subject_figures import FIGURES, TABS, UsageSubject, chosen_tab, read_figures
 from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "People"
@@ -111,6 +112,8 @@ def show_member(call: PageCall) -> Outbound:
     is_owner = _is_owner(call, organization_id)
     keys = call.run(KEYS, {"memberId": place.scope_id})["apiKeys"] if visitor.may("keys:read") else []
     has_rules = visitor.manages("rules:read", organization_id)
+    tab = chosen_tab(call)
+    subject = UsageSubject("model", {"userId": found["userId"]}, organization_id, "member", place.scope_id)
     return call.page(
         "people/person.html",
         member["person"],
@@ -125,12 +128,14 @@ def show_member(call: PageCall) -> Outbound:
         changeable=_covers(call, place, "members:write", member["role"]),
         limited=_covers(call, place, "members:limit", member["role"]),
         movable=visitor.manages("teams:members", organization_id) and (is_owner or member["role"] != "owner"),
-        sees_requests=visitor.may("logs:read"),
         sees_keys=visitor.may("keys:read"),
         has_rules=has_rules,
         rules=list_rules(call, place) if has_rules else [],
         organization_id=organization_id,
         path=PATH,
+        tabs=TABS,
+        tab=tab,
+        figures=read_figures(call, subject) if tab == FIGURES else None,
         **rule_fields(call),
     )
 

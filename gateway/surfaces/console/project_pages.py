@@ -13,6 +13,7 @@ from gateway.surfaces.console.limit_forms import (
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations
+from gateway.surfaces.console.subject_figures import FIGURES, TABS, UsageSubject, chosen_tab, read_figures
 from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Projects"
@@ -75,6 +76,8 @@ def show_project(call: PageCall) -> Outbound:
     rows = [(name, label, rates[name]) for name, label in RATES]
     admins = call.run(ADMINS, project_id=project_id)
     authority = call.visitor.authority_for(project["organizationId"], "projects:write")
+    tab = chosen_tab(call)
+    subject = UsageSubject("model", {"projectId": project_id}, project["organizationId"], "project", project_id)
     return call.page(
         "projects/project.html",
         project["name"],
@@ -82,10 +85,12 @@ def show_project(call: PageCall) -> Outbound:
         further=FURTHER,
         rates=rows,
         path=PATH,
-        sees_requests=call.visitor.may("logs:read"),
         archives=call.visitor.manages("projects:create", project["organizationId"]),
         admins=[{**admin, "changeable": authority.covers(admin["role"])} for admin in admins],
         people=_list_people(call, project["organizationId"], admins),
+        tabs=TABS,
+        tab=tab,
+        figures=read_figures(call, subject) if tab == FIGURES else None,
         **choices,
     )
 

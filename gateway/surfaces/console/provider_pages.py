@@ -15,6 +15,7 @@ from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.page_calls import ManagementCall, PageCall, page_operations
 from gateway.surfaces.console.plots import build_plot, choose_colours, plot_outcomes
 from gateway.surfaces.console.shown_figures import round_count, round_duration
+from gateway.surfaces.console.subject_figures import UsageSubject, read_figures
 from gateway.surfaces.visitors.report_windows import read_window
 from gateway.surfaces.visitors.usage_report import owners_of, usage_of
 from gateway.surfaces.visitors.visitor import Visitor
@@ -172,6 +173,7 @@ def show_provider(call: PageCall) -> Outbound:
         latencies=[one for one in latencies if one["provider"] == row["id"]],
         newest=NEWEST,
         days=_draw_days(call, row["id"]),
+        figures=read_figures(call, UsageSubject("model", {"provider": row["id"]})),
     )
 
 

@@ -355,6 +355,13 @@ def _show_row(request: LoggedRequest, names: Mapping[str, str], providers: Mappi
     }
 
 
+def show_short(call: PageCall, requests: Sequence[LoggedRequest]) -> list[dict[str, Any]]:
+    """Return the rows of a short list of requests on another page."""
+    providers = call.services.routing.catalogue.current().providers
+    names = {key.id: key.description for key in visible_keys(call.visitor).values()}
+    return [_show_row(request, names, providers) for request in requests]
+
+
 def level_of(status: int) -> str:
     """Return the colour of a status: errors of callers are less urgent than those of providers."""
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:

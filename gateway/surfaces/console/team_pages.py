@@ -16,6 +16,7 @@ from gateway.surfaces.console.limit_forms import (
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations, show_instead
+from gateway.surfaces.console.subject_figures import FIGURES, TABS, UsageSubject, chosen_tab, read_figures
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Operation, Outbound
 
@@ -71,6 +72,9 @@ def show_team(call: PageCall) -> Outbound:
     adds = manages or (
         moves and find_organization(call.services.store.database, place.organization_id).leads_add_members
     )
+    tab = chosen_tab(call)
+    own = frozenset(team["memberIds"])
+    subject = UsageSubject("user", {}, place.organization_id, "team", team["id"], own)
     others = [member for member in people if adds and member["changeable"] and member["id"] not in team["memberIds"]]
     return call.page(
         "teams/team.html",
@@ -85,6 +89,9 @@ def show_team(call: PageCall) -> Outbound:
         organization_id=place.organization_id,
         managed_settings=MANAGED_SETTINGS.text(call) if manages else "",
         path=PATH,
+        tabs=TABS,
+        tab=tab,
+        figures=read_figures(call, subject) if tab == FIGURES else None,
         **rule_fields(call),
     )
 

@@ -13,10 +13,10 @@ pytestmark = pytest.mark.slow
 
 # Pages with the actions of their forms.
 FORMS = {
-    "/console/keys/{key}": ("save", "limits", "rates"),
-    "/console/people/{organization}/{member}": ("role", "limits"),
-    "/console/teams/{organization}/{team}": ("rename", "limits", "managed_settings"),
-    "/console/projects/{project}": ("save", "rates"),
+    "/console/keys/{key}?tab=settings": ("save", "limits", "rates"),
+    "/console/people/{organization}/{member}?tab=settings": ("role", "limits"),
+    "/console/teams/{organization}/{team}?tab=settings": ("rename", "limits", "managed_settings"),
+    "/console/projects/{project}?tab=settings": ("save", "rates"),
     "/console/providers/keys": ("save", "mode"),
     "/console/models/custom": ("address",),
     "/console/automation/{organization}/accounts/{account}": ("save",),
@@ -25,9 +25,9 @@ FORMS = {
 }
 # Pages with access rules, and the value of a rule.
 RULES = {
-    "/console/keys/{key}": "gpt-4o-mini",
-    "/console/people/{organization}/{member}": "gpt-4o-mini",
-    "/console/teams/{organization}/{team}": "gpt-4o-mini",
+    "/console/keys/{key}?tab=settings": "gpt-4o-mini",
+    "/console/people/{organization}/{member}?tab=settings": "gpt-4o-mini",
+    "/console/teams/{organization}/{team}?tab=settings": "gpt-4o-mini",
     "/console/automation/{organization}/accounts/{account}": "203.0.113.0/24",
     "/console/settings": "gpt-4o-mini",
 }

@@ -228,7 +228,7 @@ def test_reports_name_an_erased_person_as_such(tenants: Tenants) -> None:
 def test_the_page_of_a_person_erases_them(tenants: Tenants) -> None:
     owner, person = tenants["acme owner"], tenants["acme colleague"]
     path = f"/console/people/{owner.organization_id}/{person.member_id}"
-    assert "Erase personal data" in open_page(tenants, owner, path)
+    assert "Erase personal data" in open_page(tenants, owner, path + "?tab=settings")
     answer = press_button(tenants, owner, path, "erase")
     assert answer.status_code == 200 and "The personal data were deleted" in answer.text
     assert "colleague@acme.example" not in open_page(

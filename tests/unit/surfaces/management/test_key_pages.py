@@ -11,6 +11,7 @@ from gateway.accounts import keys
 OWN = {"Origin": "http://localhost"}
 LIST = "/console/keys"
 NEW = "/console/keys/new"
+SETTINGS = "?tab=settings"
 
 
 def headers(who: Person) -> dict[str, str]:
@@ -29,7 +30,7 @@ def press(tenants: Tenants, who: Person, action: str, path: str = LIST, **more: 
 def make(tenants: Tenants, who: Person, description: str, **more: str) -> str:
     """Create a key and return the path of its page."""
     made = press(tenants, who, "create", NEW, **{"description": description, "project": who.project_id, **more})
-    return re.findall(r'href="http://localhost(/console/keys/key_[^"]*)"', made.text)[0]
+    return re.findall(r'href="http://localhost(/console/keys/key_[^"]*)"', made.text)[0] + SETTINGS
 
 
 def row_of(page: str, description: str) -> str:
@@ -93,7 +94,7 @@ def test_no_key_is_left_without_the_limits_that_were_asked_for(
 
 def test_a_key_is_switched_off_and_on_again(shared_tenants: Tenants) -> None:
     developer = shared_tenants["acme developer"]
-    ident = make(shared_tenants, developer, "Switched").rpartition("/")[2]
+    ident = make(shared_tenants, developer, "Switched").removesuffix(SETTINGS).rpartition("/")[2]
     answer = press(shared_tenants, developer, "deactivate", key=ident)
     assert answer.status_code == 200 and 'role="status">The key is deactivated' in answer.text
     row = row_of(read(shared_tenants, developer), "Switched")
@@ -109,7 +110,7 @@ def test_a_key_is_switched_off_and_on_again(shared_tenants: Tenants) -> None:
 def test_a_key_that_a_manager_switched_off_is_not_switched_on_by_its_owner(shared_tenants: Tenants) -> None:
     developer, owner = shared_tenants["acme developer"], shared_tenants["acme owner"]
     path = make(shared_tenants, developer, "Switched off")
-    ident = path.rpartition("/")[2]
+    ident = path.removesuffix(SETTINGS).rpartition("/")[2]
     assert press(shared_tenants, owner, "deactivate", key=ident).status_code == 200
     refused = press(shared_tenants, developer, "activate", key=ident)
     assert refused.status_code == 403 and "deactivated by another person" in refused.text
@@ -134,7 +135,7 @@ def test_keys_of_an_inactive_owner_are_marked_and_cannot_be_switched(tenants: Te
 def test_the_page_of_a_key_edits_limits_rolls_and_deletes_it(shared_tenants: Tenants) -> None:
     developer = shared_tenants["acme developer"]
     path = make(shared_tenants, developer, "Edited")
-    ident = path.rpartition("/")[2]
+    ident = path.removesuffix(SETTINGS).rpartition("/")[2]
     period = {"periodUsageLimit": "5", "periodUsageDurationValue": "12", "periodUsageDurationUnit": "hour"}
     assert "The limits were saved" in press(shared_tenants, developer, "limits", path, usageLimit="40", **period).text
     assert "per 12 hours" in read(shared_tenants, developer, path)

@@ -54,7 +54,7 @@ def test_the_owner_of_a_key_and_a_lower_role_do_not_change_its_tags(tenants: Ten
     status, answer = tenants.call("PUT", path, admin, body)
     assert status == 403 and "limit_not_yours" in str(answer)
     page = f"/console/keys/{developer.key.info.id}"
-    assert "team=ads" in open_page(tenants, developer, page)
+    assert "team=ads" in open_page(tenants, developer, page + "?tab=settings")
     assert "were saved" in press_button(tenants, owner, page, "tags", tags="Team=search, product=help").text
     assert tenants.ok("GET", path, owner)["keyTags"]["tags"] == {"team": "search", "product": "help"}
     actions = [one["action"] for one in tenants.ok("GET", f"/orgs/{owner.organization_id}/audit", owner)["entries"]]

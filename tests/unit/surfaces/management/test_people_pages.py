@@ -82,7 +82,7 @@ def test_a_member_gets_a_role_limits_a_team_and_rules(shared_tenants: Tenants) -
     listed = shared_tenants.client.get(teams, headers={"Cookie": f"llmgateway.session_token={owner.token}"}).text
     assert "<script>" not in listed and "<img src=https" not in listed and HOSTILE in unescape(listed)
     team = re.findall(rf"/console/teams/{organization}/(team_[0-9a-f]*)", listed)[0]
-    path = f"/console/people/{organization}/{colleague.member_id}"
+    path = f"/console/people/{organization}/{colleague.member_id}?tab=settings"
     assert "The member was added to the team" in press(shared_tenants, "acme owner", path, "join", team=team)
     period = {"periodUsageLimit": "3", "periodUsageDurationValue": "1", "periodUsageDurationUnit": "week"}
     limited = press(shared_tenants, "acme owner", path, "limits", usageLimit="", **period)
@@ -102,7 +102,7 @@ def test_a_member_gets_a_role_limits_a_team_and_rules(shared_tenants: Tenants) -
     assert "per month" in press(
         shared_tenants,
         "acme owner",
-        place,
+        f"{place}?tab=settings",
         "limits",
         periodUsageLimit="9",
         periodUsageDurationValue="1",
@@ -116,7 +116,9 @@ def test_a_member_gets_a_role_limits_a_team_and_rules(shared_tenants: Tenants) -
     changed = press(shared_tenants, "acme owner", path, "role", role="admin")
     assert "The role is now admin" in changed
     press(shared_tenants, "acme owner", path, "role", role="developer")
-    assert '<span class="badge ">inactive</span>' in press(shared_tenants, "acme owner", path, "deactivate")
+    assert '<span class="badge ">inactive</span>' in press(
+        shared_tenants, "acme owner", path.partition("?")[0], "deactivate"
+    )
     assert "The member is active" in press(shared_tenants, "acme owner", path, "activate")
 
 
@@ -124,13 +126,14 @@ def test_the_settings_of_a_project_are_saved(shared_tenants: Tenants) -> None:
     owner = shared_tenants["acme owner"]
     place = f"/console/projects?organization={owner.organization_id}"
     created = press(shared_tenants, "acme owner", place, "create", name="Chat")
-    path = re.findall(r'href="http://localhost(/console/projects/proj_[0-9a-f]*)">Chat<', created)[0]
+    project_path = re.findall(r'href="http://localhost(/console/projects/proj_[0-9a-f]*)">Chat<', created)[0]
+    path = f"{project_path}?tab=settings"
     settings = {"mode": "hybrid", "routing": "price", "retention": "retain", "cacheMarkers": "disabled"}
     fields = {**settings, "name": "Chats", "cachingEnabled": "on", "cacheDurationSeconds": "90", "retentionDays": "7"}
     fields["hedging"] = "on"
     saved = press(shared_tenants, "acme owner", path, "save", **fields)
     assert "<h1>Chats</h1>" in saved
-    project = shared_tenants.ok("GET", path.replace("/console", ""), owner)["project"]
+    project = shared_tenants.ok("GET", project_path.replace("/console", ""), owner)["project"]
     assert {name: project[name] for name in settings} == settings
     assert (project["cachingEnabled"], project["cacheDurationSeconds"], project["retentionDays"]) == (True, 90, 7)
     assert project["hedging"] is True
