@@ -158,7 +158,7 @@ SAMPLED = 30_000  # rows of all projects and steps together
 MIN_SAMPLED = 20  # rows of a project in a step
 BUSIEST = 10  # projects; further ones are left out
 PROBES = 40  # steps of projects in one statement
-CALL_COLUMNS = "at, api_key, provider, served, source, session, tags, output, duration_ms, ttft_ms"
+CALL_COLUMNS = "at, api_key, provider, served, source, session, tags, operation, output, duration_ms, ttft_ms"
 PROBE = (
     f"SELECT {{step}}, {CALL_COLUMNS} FROM (SELECT {CALL_COLUMNS}, kind, error, flags FROM usage WHERE project = ? "
     "AND request >= ? AND request < ? ORDER BY request DESC LIMIT ?) AS newest_{number} "
@@ -178,6 +178,7 @@ class TimedCall(NamedTuple):
     source: str
     session: str | None
     tags: str | None
+    operation: str
     output: int
     duration_ms: int
     ttft_ms: int

@@ -54,6 +54,7 @@ def random_row(dice: random.Random, at_us: int, **fields: Any) -> UsageRecord:
         "api_key": KEYS[key],
         "provider": dice.choice(("vendor", "other")),
         "served": dice.choice(("small", "large")),
+        "operation": "embeddings" if key == 3 else "chat",
         "source": dice.choice(("", "app", "codex")),
         "cost_nusd": dice.randrange(10**12),
         "input_nusd": dice.randrange(100),
@@ -89,7 +90,9 @@ def sum_up(rows: Sequence[UsageRecord]) -> dict[tuple[Any, ...], list[int]]:
             for offset, names in ((0, ("", "")), (1, model), (2, (row.source, ""))):
                 key = (first + offset, owner, hour, *names)
                 sums[key] = [a + b for a, b in zip(sums.get(key, [0] * len(VALUES)), values, strict=True)]
-            tags = {"": row.session, **orjson.loads(row.tags or "{}")}
+            operation = None if row.operation == "chat" else row.operation
+            own = {"": row.session, " operation": operation, " error": row.error}
+            tags = {**own, **orjson.loads(row.tags or "{}")}
             for tag, value in tags.items():
                 if value:
                     key = (Series.PROJECT_TAG + (first == Series.KEY), owner, hour, value, tag)

@@ -152,6 +152,7 @@ def _conditions(filters: LogFilter) -> tuple[list[str], dict[str, str]]:
         "provider": (filters.provider, "provider = {provider:String}"),
         "label": (filters.label, "label = {label:String}"),
         "session": (filters.session, "session = {session:String}"),
+        "operation": (filters.operation, "operation = {operation:String}"),
     }
     conditions = [sql for value, sql in wanted.values() if value]
     params = {key: value for key, (value, _) in wanted.items() if value}

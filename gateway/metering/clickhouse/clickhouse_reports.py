@@ -12,7 +12,7 @@ from gateway.metering.clickhouse.clickhouse_http import ClickHouse
 from gateway.metering.clickhouse.sink import SinkState, UsageSink
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.queries import TAGS, NotCovered, RollupQuestion, Row, StepColumns, bucket_sql
-from gateway.metering.rollups.rollup_table import SESSION, Series
+from gateway.metering.rollups.rollup_table import ERROR, OPERATION, SESSION, USUAL_OPERATION, Series
 
 PROGRESS_CACHE_S = 5.0  # how long a known progress and an answer to a ping count
 RETRY_AFTER_S = 60.0  # how long after a failure no query goes to ClickHouse
@@ -30,6 +30,7 @@ OWNER = {
     Series.KEY_TAG: "api_key",
 }
 NAME = {Series.PROJECT_SOURCE: "source", Series.KEY_SOURCE: "source"}
+NAME_OF_TAG = {SESSION: "session", OPERATION: "operation", ERROR: "error"}
 TAG_VALUE = "JSONExtractString(tags, {tag:String})"
 
 
@@ -142,8 +143,8 @@ def _name_sql(question: RollupQuestion) -> tuple[str, dict[str, str]]:
     """Return the SQL of the dimension `name`, and its parameters."""
     if question.series not in TAGS:
         return NAME.get(question.series, "served"), {}
-    if question.tag == SESSION:
-        return "session", {}
+    if question.tag in NAME_OF_TAG:
+        return NAME_OF_TAG[question.tag], {}
     return TAG_VALUE, {"tag": question.tag}
 
 
@@ -152,7 +153,8 @@ def _values_sql(question: RollupQuestion, name: str) -> tuple[str, dict[str, str
     if question.series not in TAGS:
         return "", {}
     if not question.names:
-        return f" AND {name} != ''", {}
+        usual = f" AND {name} != '{USUAL_OPERATION}'" if question.tag == OPERATION else ""
+        return f" AND {name} != ''{usual}", {}
     values = {f"value_{number}": value for number, value in enumerate(question.names)}
     return f" AND {name} IN ({', '.join(f'{{{parameter}:String}}' for parameter in values)})", values
 

@@ -124,6 +124,7 @@ class LogFilter(NamedTuple):
     failed: bool = False
     min_ms: int = 0
     min_nusd: int = 0
+    operation: str = ""
 
 
 class LogPage(NamedTuple):
@@ -354,7 +355,8 @@ def _more(table: str, filters: LogFilter, driver: str, both: bool) -> list[Condi
     """Return further conditions that a row of `table` alone can decide. With `both` tables, the model is in either.
     Different attempts may match different conditions, so only one attempt condition is used: `driver`, by which the
     rows are found, or the first of the others."""
-    more: list[Condition] = [] if filters.source is None else [("source = ?", (filters.source,))]
+    equal = {"source": filters.source, "operation": filters.operation or None}
+    more: list[Condition] = [(f"{column} = ?", (value,)) for column, value in equal.items() if value is not None]
     model = "" if driver == "error" else filters.model
     if table == "log_entry":
         if model and both:
@@ -396,6 +398,7 @@ def is_met(record: LoggedRequest, filters: LogFilter) -> bool:
     return (
         (not filters.model or filters.model in models)
         and (not filters.provider or any(attempt.provider == filters.provider for attempt in attempts))
+        and (not filters.operation or record.operation == filters.operation)
         and (not filters.status or record.status == filters.status)
         and (not filters.error or filters.error in record.codes)
         and (not filters.failed or record.status >= 400)

@@ -16,6 +16,7 @@ from gateway.metering.rollups.rollup_table import (
     MAX_TAGS,
     MAX_VALUES,
     OTHER,
+    OWN_NAMES,
     SESSION,
     Series,
     State,
@@ -81,7 +82,7 @@ def read_known(database: Database, first: FirstRequests, only: str = "") -> Know
         sql = f"SELECT provider, COUNT(DISTINCT name) {OF_HOUR} AND name <> ? {only} GROUP BY provider"
         for tag, count in database.fetch(sql, (Series.PROJECT_TAG, project, hour, OTHER)):
             known.counts[project, hour, str(tag)] = int(count)
-            if tag:
+            if tag not in OWN_NAMES:
                 known.tags.setdefault((project, hour), set()).add(str(tag))
     for place, requests in first.items():
         # As long as all names of the place are admitted, it does not matter which of them are known.
@@ -105,9 +106,7 @@ def find_first(groups: Iterable[Group]) -> FirstRequests:
     """Return the names of sources, sessions and tags in the groups. Groups without a source ("") have that name."""
     first: FirstRequests = {}
     for group in groups:
-        pairs: list[tuple[str | None, str]] = [(SOURCE_PLACE, group.source)]
-        if group.session or group.tags:
-            pairs += list_tags(group.session, group.tags)
+        pairs: list[tuple[str | None, str]] = [(SOURCE_PLACE, group.source), *list_tags(group)]
         for tag, name in pairs:
             of_place = first.setdefault((group.project, group.hour, tag), {})
             low = of_place.get(name)
@@ -124,7 +123,7 @@ def admit_names(first: FirstRequests, known: KnownTagNames) -> Names:
     admitted: Names = {}
     for place, requests in sorted(first.items(), key=_first_request):
         project, hour, tag = place
-        if tag:
+        if tag is not SOURCE_PLACE and tag not in OWN_NAMES:
             of_hour = tags.setdefault((project, hour), set())
             if tag not in of_hour and len(of_hour) >= MAX_TAGS:
                 continue
@@ -199,8 +198,8 @@ class Rollups:
         if state.filling or not should_continue():
             return
         state = late.find_late_rows(self._database, state, thorough)
-        if state.tagged != state.version:
-            state = late.mark_tagged(self._database, state)
+        if state.named != state.version:
+            state = late.mark_named(self._database, state)
         state = self._compute_dirty(state, should_continue, pause_s, thorough)
         days.sum_up(self._database, state, hour_of(now_us), should_continue)
 

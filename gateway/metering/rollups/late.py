@@ -9,7 +9,14 @@ from typing import Any
 from msgspec import structs
 
 from gateway.clock import DAY_US, HOUR_US, MINUTE_US
-from gateway.metering.rollups.rollup_table import Series, State, advance_state, read_held, widen_hours
+from gateway.metering.rollups.rollup_table import (
+    IS_UNUSUAL,
+    Series,
+    State,
+    advance_state,
+    read_held,
+    widen_hours,
+)
 from gateway.metering.rollups.row_sums import HEX, START_MARGIN_US, count_pieces
 from gateway.runtime.threads import pause
 from gateway.store.database import Database
@@ -19,8 +26,8 @@ from gateway.store.partitions import id_at
 # the creation of a row and its commit, or a node's clock may be slow, even by two hours.
 REPEAT_FOR_US = 3 * HOUR_US
 REPEAT_EVERY_US = 10 * MINUTE_US
-# Rows of this time are examined again after a release that does not know sums of tags.
-TAG_RECHECK_US = 2 * DAY_US
+# Rows of this time are examined again after a release that does not know sums of all names.
+NAME_RECHECK_US = 2 * DAY_US
 # A row may have been created up to this long before its first commit failed.
 MAX_CREATION_LAG_US = MINUTE_US
 # Rows that one statement reads when hours are computed again.
@@ -89,19 +96,19 @@ def mark_hours(database: Database, state: State, first_hour: int, last_hour: int
     return database.write(write)
 
 
-def mark_tagged(database: Database, state: State) -> State:
-    """Mark the hours for which tags or sessions may be missing because a release that does not know their sums has
-    summed them: those since `tagged_until`, and older ones with late rows."""
-    first_hour = max(0, state.tagged_until - TAG_RECHECK_US) // HOUR_US
-    tagged = "AND (session IS NOT NULL OR tags IS NOT NULL)"
-    ranges = _search(database, first_hour, state.watermark // HOUR_US + 1, tagged)
-    log.info("%d hours of rollups are computed again for their tags and sessions", len(ranges))
+def mark_named(database: Database, state: State) -> State:
+    """Mark the hours for which sums of names (tags, sessions, operations, errors) may be missing because a release that
+    does not know all of them has summed these hours: those since `named_until`, and older ones with late rows."""
+    first_hour = max(0, state.named_until - NAME_RECHECK_US) // HOUR_US
+    named = f"AND (session IS NOT NULL OR tags IS NOT NULL OR error IS NOT NULL OR {IS_UNUSUAL})"
+    ranges = _search(database, first_hour, state.watermark // HOUR_US + 1, named)
+    log.info("%d hours of rollups are computed again for their sums by name", len(ranges))
 
     def write() -> State:
-        moved = advance_state(database, structs.replace(state, tagged=state.version))
+        moved = advance_state(database, structs.replace(state, named=state.version))
         widen_hours(database, ranges, dirty=True)
-        if state.tagged_until:
-            database.execute("UPDATE rollup_hour SET dirty = 1 WHERE late_at >= ?", (state.tagged_until,))
+        if state.named_until:
+            database.execute("UPDATE rollup_hour SET dirty = 1 WHERE late_at >= ?", (state.named_until,))
         return moved
 
     return database.write(write)

@@ -10,8 +10,11 @@ from gateway.metering.rollups.rollup_table import (
     BLOCK_HOURS,
     BLOCKS,
     DAILY,
+    ERROR,
     HOURS,
+    IS_UNUSUAL,
     MAX_SOURCES,
+    OPERATION,
     SESSION,
     VALUES,
     Series,
@@ -50,9 +53,19 @@ class SummedRows(NamedTuple):
 
 
 OF_MODELS = SummedRows(Series.KEY_MODEL, "api_key", {"provider": "provider", "name": "served"})
-OF_SESSIONS = SummedRows(
-    Series.PROJECT_TAG, "project", {}, " AND {}session IS NOT NULL", f" AND provider = '{SESSION}'"
-)
+OF_NAMES = {
+    "sessions": SummedRows(
+        Series.PROJECT_TAG, "project", {}, " AND {}session IS NOT NULL", f" AND provider = '{SESSION}'"
+    ),
+    "operations": SummedRows(
+        Series.PROJECT_TAG,
+        "project",
+        {},
+        f" AND {{}}{IS_UNUSUAL}",
+        f" AND provider = '{OPERATION}'",
+    ),
+    "errors": SummedRows(Series.PROJECT_TAG, "project", {}, " AND {}error IS NOT NULL", f" AND provider = '{ERROR}'"),
+}
 
 
 def compare_rollups(database: Database, first_hour: int) -> Iterator[Comparison]:
@@ -70,8 +83,9 @@ def compare_rollups(database: Database, first_hour: int) -> Iterator[Comparison]
     yield _sources_sql(hexed("t.owner")), (first_hour,), ("sources", "projects")
     yield _series_sql(Series.PROJECT_TAG, Series.KEY_TAG), (first_hour,), ("tags of projects", "of keys")
     yield _tags_sql(hexed("t.owner")), (first_hour,), ("tags", "projects")
-    if state.tagged == state.version:
-        yield _rows_sql(database, OF_SESSIONS), _rows_params(database, state, first_hour), ("sessions", ROWS)
+    if state.named == state.version:
+        for name, summed in OF_NAMES.items():
+            yield _rows_sql(database, summed), _rows_params(database, state, first_hour), (name, ROWS)
     first = -(-first_hour // HOURS) * HOURS
     computed_hours = (first, state.days_through * HOURS) * 2
     yield _coarse_sql(HOURS, DAILY, 0, "NOT IN (SELECT day FROM rollup_day)"), computed_hours, ("day", "its hours")

@@ -187,7 +187,7 @@ class UsagePurge:
             return 0
         self._closed_us = self._closed_until()
         cut_us = min((now_us - self._days * DAY_US) // HOUR_US * HOUR_US, self._closed_us)
-        if state.tagged != state.version or self._database.read(partial(self._is_marked, cut_us)):
+        if state.named != state.version or self._database.read(partial(self._is_marked, cut_us)):
             return 0
         cut = id_at(cut_us)
         self._finish(should_continue)

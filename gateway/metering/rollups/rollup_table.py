@@ -171,6 +171,13 @@ MAX_TAGS = 20
 MAX_VALUES = 500
 OTHER = "(other)"
 SESSION = ""  # the name that stands for sessions among the tags
+# The names of operations and of error codes among the tags. The name of a caller's tag does not begin with a space.
+# Requests of the usual operation, and rows without an error, have no sums of these names.
+OPERATION = " operation"
+ERROR = " error"
+OWN_NAMES = (SESSION, OPERATION, ERROR)
+USUAL_OPERATION = "chat"
+IS_UNUSUAL = f"operation NOT IN ('', '{USUAL_OPERATION}')"  # the condition on rows with sums of OPERATION
 
 KEY_COLUMNS = {  # with their types on PostgreSQL
     "series": "smallint",
@@ -211,8 +218,8 @@ class State(Struct, frozen=True):
     id `purged` (hex) rows were removed. `counted` are the last batches: start, end and number of rows. Each change
     increments `version`, so that concurrent changes are detected.
 
-    Tags are summed up to the watermark `tagged_until`. `tagged` equals `version` unless a release that does not know
-    sums of tags was the last to change the rollups.
+    Names (tags, sessions, operations and errors) are summed up to the watermark `named_until`. `named` equals `version`
+    unless a release that does not know sums of all these was the last to change the rollups.
     """
 
     version: int
@@ -222,15 +229,15 @@ class State(Struct, frozen=True):
     days_through: int
     purged: str
     counted: tuple[tuple[int, int, int], ...]
-    tagged: int = 0
-    tagged_until: int = 0
+    named: int = 0
+    named_until: int = 0
 
     @property
     def filling(self) -> bool:
         return self.filled is not None
 
 
-STATE = "version, watermark, fill_until, filled, days_through, purged, counted, tagged, tagged_until"
+STATE = "version, watermark, fill_until, filled, days_through, purged, counted, named, named_until"
 
 
 def read_state(database: Database) -> State | None:
@@ -238,9 +245,9 @@ def read_state(database: Database) -> State | None:
     row = database.execute(f"SELECT {STATE} FROM rollup_state WHERE id = 1").fetchone()
     if row is None:
         return None
-    version, watermark, fill_until, filled, days_through, purged, counted, tagged, tagged_until = row
+    version, watermark, fill_until, filled, days_through, purged, counted, named, named_until = row
     batches = tuple((first, last, count) for first, last, count in orjson.loads(counted))
-    return State(version, watermark, fill_until, filled, days_through, purged, batches, tagged, tagged_until)
+    return State(version, watermark, fill_until, filled, days_through, purged, batches, named, named_until)
 
 
 def insert_state(database: Database, now_us: int, empty: bool) -> None:
@@ -257,11 +264,11 @@ def advance_state(database: Database, state: State, **changes: Any) -> State:
     RollupConflict when another worker changed it since it was read; the transaction must be rolled back then.
     """
     after = structs.replace(state, version=state.version + 1, **changes)
-    if state.tagged == state.version:
-        after = structs.replace(after, tagged=after.version, tagged_until=after.watermark)
+    if state.named == state.version:
+        after = structs.replace(after, named=after.version, named_until=after.watermark)
     changed = database.execute(
         "UPDATE rollup_state SET version = ?, watermark = ?, fill_until = ?, filled = ?, days_through = ?, purged = ?, "
-        "counted = ?, tagged = ?, tagged_until = ? WHERE id = 1 AND version = ?",
+        "counted = ?, named = ?, named_until = ?, tagged = ?, tagged_until = ? WHERE id = 1 AND version = ?",
         (
             after.version,
             after.watermark,
@@ -270,8 +277,11 @@ def advance_state(database: Database, state: State, **changes: Any) -> State:
             after.days_through,
             after.purged,
             orjson.dumps(after.counted).decode(),
-            after.tagged,
-            after.tagged_until,
+            after.named,
+            after.named_until,
+            # An earlier release, which sums tags and sessions alone, may be the next one to change the rollups.
+            after.named,
+            after.named_until,
             state.version,
         ),
     )

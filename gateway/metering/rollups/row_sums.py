@@ -20,8 +20,12 @@ from gateway.metering.figures import (
 )
 from gateway.metering.models import SETTLEMENT
 from gateway.metering.rollups.rollup_table import (
+    ERROR,
+    OPERATION,
     OTHER,
+    OWN_NAMES,
     SESSION,
+    USUAL_OPERATION,
     VALUES,
     Key,
     Series,
@@ -37,7 +41,10 @@ from gateway.store.database import Database
 # An attempt begins at most this long after its request arrived, even with differing clocks.
 START_MARGIN_US = HOUR_US
 HEX = {"sqlite": "lower(hex({0}))", "postgresql": "encode({0}, 'hex')"}
-DIMENSIONS = f"u.at / {HOUR_US}, u.project, u.api_key, u.provider, u.served, u.source, u.session, u.tags"
+DIMENSIONS = (
+    f"u.at / {HOUR_US}, u.project, u.api_key, u.provider, u.served, u.source, u.session, u.tags, u.operation, u.error"
+)
+WIDE = 10  # the number of DIMENSIONS
 VALUE_INDEX = {name: place for place, name in enumerate(VALUES)}
 EXTRA_INDEXES = tuple(VALUE_INDEX[name] for name in EXTRA_FIGURES)
 # The rows that represented their requests before a batch brought later attempts.
@@ -61,6 +68,8 @@ class Group(NamedTuple):
     source: str
     session: str | None
     tags: str | None  # JSON
+    operation: str | None  # None for removed rows of which it was not kept
+    error: str | None
     low: str
     high: str
     values: list[int]
@@ -81,9 +90,10 @@ def sum_rows(
     retried = False
     has_extra = False
     for row in fetch_exact(database, sql, sql_params):
-        groups.append(_group(row[:10], row[12], zip(COLUMNAR, row[13:], strict=True)))
-        retried = retried or row[10] > 0
-        has_extra = has_extra or row[11] > 0
+        low, high, attempt, extras, rows, *sums = row[WIDE:]
+        groups.append(_group(row[:WIDE], low, high, rows, zip(COLUMNAR, sums, strict=True)))
+        retried = retried or attempt > 0
+        has_extra = has_extra or extras > 0
     return (_add_kept(database, groups, condition, params) if has_extra else groups), retried
 
 
@@ -93,11 +103,11 @@ def _add_kept(database: Database, groups: list[Group], condition: str, params: S
         f"SELECT {DIMENSIONS}, {kept_sums_sql(database)} FROM usage u WHERE {condition.replace('w.', 'u.')} "
         f"AND u.extra IS NOT NULL GROUP BY {DIMENSIONS}"
     )
-    known = {group[:8]: group.values for group in groups}
+    known = {group[:WIDE]: group.values for group in groups}
     for row in fetch_exact(database, sql, params):
-        hour, project, key, *names = row[:8]
+        hour, project, key, *names = row[:WIDE]
         values = known[int(hour), bytes(project), bytes(key), *names]
-        for place, value in zip(EXTRA_INDEXES, row[8:], strict=True):
+        for place, value in zip(EXTRA_INDEXES, row[WIDE:], strict=True):
             values[place] += int(value)
     return groups
 
@@ -112,16 +122,18 @@ def sum_outrun(database: Database, start_us: int, end_us: int, purged: bytes) ->
     )
     params = (start_us, start_us, end_us, start_us, purged, start_us)
     rows = fetch_exact(database, sql, params)
-    return [_group(row[:10], 0, zip(SUM_EXPRESSIONS, row[10:], strict=True)) for row in rows]
+    return [
+        _group(row[:WIDE], *row[WIDE : WIDE + 2], 0, zip(SUM_EXPRESSIONS, row[WIDE + 2 :], strict=True)) for row in rows
+    ]
 
 
-def _group(dimensions: Sequence[Any], rows: int, figures: Iterable[tuple[str, Any]]) -> Group:
-    hour, project, key, provider, model, source, session, tags, low, high = dimensions
+def _group(dimensions: Sequence[Any], low: str, high: str, rows: int, figures: Iterable[tuple[str, Any]]) -> Group:
+    hour, project, key, *names = dimensions
     values = [0] * len(VALUES)
     values[0] = rows
     for name, value in figures:
         values[VALUE_INDEX[name]] = int(value)
-    return Group(int(hour), bytes(project), bytes(key), provider, model, source, session, tags, low, high, values)
+    return Group(int(hour), bytes(project), bytes(key), *names, low, high, values)
 
 
 # Groups of usage rows, folded into the series of the rollups.
@@ -140,7 +152,8 @@ def fold(groups: Iterable[Group], names: Mapping[Place, set[str]]) -> Sums:
     sources, those with a tag that has no names out of the series of tags; other values of a tag count as OTHER."""
     sums: Sums = {}
     for group in groups:
-        hour, project, key, provider, model, source, session, tags, _, _, values = group
+        hour, project, key, provider, model, source = group[:6]
+        values = group.values
         places: list[Key] = [
             (Series.PROJECT, project, hour, "", ""),
             (Series.PROJECT_MODEL, project, hour, model, provider),
@@ -150,13 +163,12 @@ def fold(groups: Iterable[Group], names: Mapping[Place, set[str]]) -> Sums:
         if source in names[project, hour, SOURCE_PLACE]:
             places.append((Series.PROJECT_SOURCE, project, hour, source, ""))
             places.append((Series.KEY_SOURCE, key, hour, source, ""))
-        if session or tags:
-            for tag, name in list_tags(session, tags):
-                admitted = names.get((project, hour, tag))
-                if admitted is not None:
-                    shown = name if name in admitted else OTHER
-                    places.append((Series.PROJECT_TAG, project, hour, shown, tag))
-                    places.append((Series.KEY_TAG, key, hour, shown, tag))
+        for tag, name in list_tags(group):
+            admitted = names.get((project, hour, tag))
+            if admitted is not None:
+                shown = name if name in admitted else OTHER
+                places.append((Series.PROJECT_TAG, project, hour, shown, tag))
+                places.append((Series.KEY_TAG, key, hour, shown, tag))
         for place in places:
             known = sums.get(place)
             if known is None:
@@ -166,13 +178,18 @@ def fold(groups: Iterable[Group], names: Mapping[Place, set[str]]) -> Sums:
     return sums
 
 
-def list_tags(session: str | None, tags: str | None) -> list[tuple[str, str]]:
-    """Return the tags of a usage row with their values; the session has the tag SESSION."""
+def list_tags(group: Group) -> list[tuple[str, str]]:
+    """Return the tags of a group with their values; the session has the tag SESSION, an operation other than the usual
+    one OPERATION, and the code of an error ERROR."""
     listed = []
-    if session:
-        listed.append((SESSION, session))
-    if tags:
-        listed += _read_tags(tags)
+    if group.session:
+        listed.append((SESSION, group.session))
+    if group.operation and group.operation != USUAL_OPERATION:
+        listed.append((OPERATION, group.operation))
+    if group.error:
+        listed.append((ERROR, group.error))
+    if group.tags:
+        listed += _read_tags(group.tags)
     return listed
 
 
@@ -180,7 +197,7 @@ def list_tags(session: str | None, tags: str | None) -> list[tuple[str, str]]:
 def _read_tags(text: str) -> tuple[tuple[str, str], ...]:
     """Return the tags in a JSON object of strings. PostgreSQL stores no NUL."""
     pairs = ((_clean(name), _clean(str(value))) for name, value in orjson.loads(text).items())
-    return tuple((name, value) for name, value in pairs if name and value)
+    return tuple((name, value) for name, value in pairs if name and value and name not in OWN_NAMES)
 
 
 def _clean(text: str) -> str:
@@ -214,10 +231,10 @@ KEY_COLUMNS = {  # with their types on PostgreSQL
     "source": "text",
 }
 # In the order in which rows are removed, so that each step appends behind the previous one.
-LABEL_COLUMNS = {"session": "text", "tags": "text"}
+LABEL_COLUMNS = {"session": "text", "tags": "text", "operation": "text", "error": "text"}
 PIECES_TABLE = sum_table("removed_piece", KEY_COLUMNS, ("removed_at", "bigint"), LABEL_COLUMNS)
 DIGEST_BYTES = 8
-GROUPED = "project, api_key, provider, name, source, session, tags"
+GROUPED = "project, api_key, provider, name, source, session, tags, operation, error"
 READ_GROUPS = f"""
 SELECT {GROUPED}, MIN(low), {", ".join(f"sum({name})" for name in VALUES)} FROM removed_piece
 WHERE hour = ? AND part = ? GROUP BY {GROUPED}
@@ -237,25 +254,24 @@ def add_pieces(database: Database, groups: Sequence[Group], now_us: int) -> None
 
 
 def _head(group: Group, part: int, now_us: int) -> tuple[Any, ...]:
-    """Return the key of a piece and the columns beside it. Session and tags, which are too long for a key, are in it as
-    a digest."""
+    """Return the key of a piece and the columns beside it. The names of a piece, which are too long for a key, are in
+    it as a digest."""
     low = group.low
-    if group.session or group.tags:
-        text = f"{group.session or ''}\0{group.tags or ''}"
+    labels = (group.session, group.tags, group.operation, group.error)
+    if group.session or group.tags or group.error or group.operation not in (None, USUAL_OPERATION):
+        text = "\0".join(label or "" for label in labels)
         low = f"{low}-{blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()}"
-    return (group.hour, part, low, *group[1:6], now_us, group.session, group.tags)
+    return (group.hour, part, low, *group[1:6], now_us, *labels)
 
 
 def read_pieces(database: Database, hour: int, part: int) -> list[Group]:
     """Return the sums of removed rows that count for the part HELD of an hour; `part` is its number. Inside a
     report."""
     groups = []
-    for project, key, provider, model, source, session, tags, low, *values in fetch_sums(
-        database, READ_GROUPS, (hour, part)
-    ):
+    for project, key, *row in fetch_sums(database, READ_GROUPS, (hour, part)):
+        names, low, values = row[: WIDE - 3], row[WIDE - 3], row[WIDE - 2 :]
         sums = [int(value or 0) for value in values]
-        place = (hour, bytes(project), bytes(key), provider, model, source, session, tags)
-        groups.append(Group(*place, low, low, sums))
+        groups.append(Group(hour, bytes(project), bytes(key), *names, low, low, sums))
     return groups
 
 

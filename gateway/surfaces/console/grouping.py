@@ -1,9 +1,9 @@
 """The names by which usage is stacked: to which name each row of the sums belongs, the requests behind it, and the
 filters that restrict usage to one name.
 
-Statistics are summed up by key, and for each key and project by model and provider, by app, and by each tag and by
-session. So groups and filters of these four families cannot be combined with one another, but each of them with those
-that follow from the key: key, person, team and project.
+Statistics are summed up by key, and for each key and project by model and provider, by app, by each tag, by session, by
+operation, and by the code of errors. So groups and filters of these families cannot be combined with one another, but
+each of them with those that follow from the key: key, person, team and project. The end user is a tag.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.accounts.teams import list_teams
 from gateway.metering.activity import Dimension, Owners
-from gateway.metering.rollups.rollup_table import OTHER, SESSION
+from gateway.metering.rollups.rollup_table import ERROR, OPERATION, OTHER, SESSION, USUAL_OPERATION
 from gateway.metering.usage_table import raw_id
 from gateway.surfaces.console.shown_figures import ATTRIBUTE_LABELS
 from gateway.surfaces.visitors.visitor import Visitor
@@ -24,6 +24,9 @@ NO_TEAM = "No team"
 NO_SESSION = "No session"
 NO_ATTRIBUTE = "Not stated"
 NO_TAG = "Without this tag"
+NO_END_USER = "No end user named"
+NO_ERROR = "No error"
+END_USER = "user"  # the tag that names the end user of an application
 ALL_OTHERS = "All others"
 ATTRIBUTE = "attribute"
 PAIR = " · "  # between the names of two groups
@@ -108,6 +111,25 @@ def _by_tag(scope: GroupingScope) -> Namer:
     return lambda values: _name_value(values[0], NO_TAG, {"metadata": f"{scope.tag}:{values[0]}"})
 
 
+def _by_end_user(scope: GroupingScope) -> Namer:
+    return lambda values: _name_value(values[0], NO_END_USER, {"metadata": f"{END_USER}:{values[0]}"})
+
+
+def _by_operation(scope: GroupingScope) -> Namer:
+    def name(values: Values) -> GroupName:
+        # Usage of the usual operation is what is left of all usage.
+        operation = values[0] or USUAL_OPERATION
+        if operation == OTHER:
+            return GroupName(OTHER, ALL_OTHERS)
+        return GroupName(values[0], operation, {"operation": operation} if values[0] else {})
+
+    return name
+
+
+def _by_error(scope: GroupingScope) -> Namer:
+    return lambda values: _name_value(values[0], NO_ERROR, {"errorCode": values[0]})
+
+
 def _by_attribute(scope: GroupingScope) -> Namer:
     return lambda values: _name_value(values[0], NO_ATTRIBUTE, {})
 
@@ -185,7 +207,10 @@ GROUPS: dict[str, Grouping] = {
     "project": Grouping("Project", "owner", _by_project),
     "app": Grouping("App", "source", _by_app),
     "tag": Grouping("Tag", "tag", _by_tag),
+    "endUser": Grouping("End user", "tag", _by_end_user),
     "session": Grouping("Session", "tag", _by_session),
+    "operation": Grouping("Operation", "tag", _by_operation),
+    "error": Grouping("Error code", "tag", _by_error),
 }
 
 
@@ -209,8 +234,7 @@ def open_groups(families: set[str]) -> dict[str, Grouping]:
 BY_KEY: dict[str, Dimension] = {
     "model": "api_key_model",
     "source": "api_key_source",
-    "tag": "api_key_tag",
-    "session": "api_key_tag",
+    **dict.fromkeys(("tag", "end user", "session", "operation", "error code"), "api_key_tag"),
 }
 
 
@@ -268,6 +292,8 @@ FILTERS = (
     UsageFilter("provider", "provider"),
     UsageFilter("source", "app"),
     UsageFilter("session", "session"),
+    UsageFilter("operation", "operation"),
+    UsageFilter("errorCode", "error"),
     UsageFilter("metadata", "tag"),
 )
 MAX_VALUE_LENGTH = 400
@@ -318,10 +344,14 @@ def filter_values(filters: Mapping[UsageFilter, str], scope: GroupingScope) -> U
     return UsageValues(dimension, matches, names if dimension == "tag" else ())
 
 
+# The groups of one tag.
+TAG_OF = {"session": SESSION, "operation": OPERATION, "error": ERROR, "endUser": END_USER}
+
+
 def find_tag(group: str, split: str, filters: Mapping[UsageFilter, str], tag: str) -> str:
-    """Return the tag that is read, SESSION for sessions."""
-    groups = (group, split, *(one.group for one in filters))
-    if "session" in groups:
-        return SESSION
+    """Return the tag that is read: the name of a caller's tag, or one of the gateway's own names."""
+    for one in (group, split, *(one.group for one in filters)):
+        if one in TAG_OF:
+            return TAG_OF[one]
     named = next((value for one, value in filters.items() if one.group == "tag"), "")
     return named.partition(":")[0] or tag

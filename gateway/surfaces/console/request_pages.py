@@ -241,6 +241,7 @@ STATUSES = [(str(status.value), status.phrase) for status in HTTPStatus if statu
 # Name of a further filter → label and placeholder.
 FURTHER_FILTERS = {
     "errorCode": ("Error code", "upstream_timeout"),
+    "operation": ("Operation", "embeddings"),
     "requestId": ("x-request-id", ""),
     "metadata": ("Metadata", "team:search"),
     "session": ("Session", ""),

@@ -24,7 +24,14 @@ from gateway.metering.activity import (
 )
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.queries import at_once
-from gateway.metering.rollups.rollup_table import HOURS, OTHER, SESSION
+from gateway.metering.rollups.rollup_table import (
+    ERROR,
+    HOURS,
+    OPERATION,
+    OTHER,
+    SESSION,
+    USUAL_OPERATION,
+)
 from gateway.metering.usage_table import raw_id
 from gateway.reports.latency_percentiles import TimedCall, rank_percentile, sample_calls
 from gateway.runtime.threads import compute_if
@@ -37,6 +44,7 @@ from gateway.surfaces.visitors.report_windows import ReportRange
 
 MAX_VALUES_SHOWN = 100  # values of a tag, or sessions, with the highest cost; the others are one name
 MAX_VALUES_PAIRED = 12  # the same for each key
+FEW_VALUES = (OPERATION, ERROR)  # tags whose values the gateway chooses
 COST = ("cost_nusd",)
 PARTS = ("requests", "input_tokens", "output_tokens", "cost_nusd")
 TOTALS = (*PARTS, "errors", "cached_requests", "byok_nusd", "discount_nusd")
@@ -177,7 +185,7 @@ def _list_values(database: Database, question: UsageQuestion) -> Sequence[str]:
     if question.filter is not None:
         return question.filter.names
     owners, span = question.parts, question.window.span
-    maximum = MAX_VALUES_PAIRED if question.is_of_owners else MAX_VALUES_SHOWN
+    maximum = MAX_VALUES_PAIRED if question.is_of_owners and question.tag not in FEW_VALUES else MAX_VALUES_SHOWN
     return [row.value[0] for row in measure_top(database, owners, span, question.tag, COST, maximum)]
 
 
@@ -427,6 +435,15 @@ def _rank_times(
     )
 
 
+def _tag_of(tag: str, call: TimedCall) -> str:
+    """Return the value of a tag as the sums have it. A timed call has no error."""
+    if tag == SESSION:
+        return call.session or ""
+    if tag == OPERATION:
+        return call.operation if call.operation != USUAL_OPERATION else ""
+    return str(orjson.loads(call.tags).get(tag, "")) if call.tags else ""
+
+
 def _values_of(question: UsageQuestion, call: TimedCall) -> Values | None:
     """Return the values of a call as a row of the question has them; None for one that the filter leaves out."""
     if question.held is not None:
@@ -437,10 +454,8 @@ def _values_of(question: UsageQuestion, call: TimedCall) -> Values | None:
         values = (call.served, call.provider)
     elif dimension == "source":
         values = (call.source,)
-    elif dimension == "tag" and question.tag == SESSION:
-        values = (call.session or "",)
     elif dimension == "tag":
-        values = (orjson.loads(call.tags).get(question.tag, "") if call.tags else "",)
+        values = (_tag_of(question.tag, call),)
     only = question.filter
     if only is not None and not (only.matches(values) and (not only.names or values[0] in only.names)):
         return None

@@ -40,6 +40,7 @@ class LogsQuery(Body):
     provider = TextField(1, 80)
     status = QueryInteger(100, 599)
     errorCode = TextField(1, 64)
+    operation = TextField(1, 24, about="What was called: chat, embeddings, images.")
     source = TextField(1, 255)
     requestId = TextField(1, LABEL_LENGTH)
     metadata = TextField(3, 400)
@@ -74,6 +75,7 @@ def filter_of(fields: Mapping[str, Any], inbound: Inbound, now_us: int) -> LogFi
         provider=fields.get("provider", ""),
         status=fields.get("status", 0),
         error=fields.get("errorCode", ""),
+        operation=fields.get("operation", ""),
         source="" if source == "unknown" else source,
         label=fields.get("requestId", ""),
         tags=read_tags([value for name, value in parse_qsl(inbound.query) if name == "metadata"]),

@@ -64,8 +64,10 @@ def read_budgets(headers: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 def add_user_id(context: RequestContext, user_id: str) -> None:
     """Set the session that an Anthropic body names in `metadata.user_id`, unless a header named one."""
-    _add_session(context, SESSIONS.of_user_id(user_id))
-    _add_end_user(context, SESSIONS.user_of_user_id(user_id))
+    session = SESSIONS.of_user_id(user_id)
+    _add_session(context, session)
+    # An agent that names its session names its installation beside it, which the key tells already.
+    _add_end_user(context, SESSIONS.user_of_user_id(user_id), tagged=not session)
     context.attribute()
 
 
@@ -84,15 +86,18 @@ def _add_session(context: RequestContext, session: str) -> None:
     context.session = session
 
 
-def _add_end_user(context: RequestContext, user: str | None) -> None:
+def _add_end_user(context: RequestContext, user: str | None, tagged: bool = True) -> None:
     """Set the end user of the caller unless it is known; a long name, and any under zero data retention, is
-    stored as its digest."""
+    stored as its digest. With `tagged` it is the tag USER too, by which usage is summed; not under zero data
+    retention."""
     name = hide_tokens((user or "")[: 2 * MAX_VALUE_LENGTH]).strip().replace("\0", "")
     if not name or context.end_user:
         return
     if len(user or "") > MAX_VALUE_LENGTH or keeps_nothing(context.caller.rules):
         name = digest(user or "")
     context.end_user = name.encode("utf-8", "replace").decode()
+    if tagged and not keeps_nothing(context.caller.rules):
+        context.metadata = _bounded(context.metadata, ((USER, name),))
 
 
 def _read_amount(headers: Mapping[str, str], name: str) -> int | None:

@@ -74,6 +74,12 @@ def test_a_model_is_found_by_its_requested_and_its_served_name(database) -> None
     assert found(database, LogFilter(model="vendor/large")) == [] == found(database, LogFilter(provider="ven"))
 
 
+def test_requests_are_found_by_their_operation(database) -> None:
+    fill(database, [attempt(1, operation="embeddings"), attempt(2), entry(3, operation="embeddings")])
+    assert found(database, LogFilter(operation="embeddings")) == [3, 1]
+    assert found(database, LogFilter(operation="chat", model="small")) == [2]
+
+
 def test_a_moment_is_kept_to_the_millisecond_and_the_end_is_not_included(database) -> None:
     fill(database, [attempt(n) for n in range(5)])
     span = LogFilter(from_us=START_US + MINUTE_US, to_us=START_US + 3 * MINUTE_US)

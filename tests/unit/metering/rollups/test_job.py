@@ -461,6 +461,7 @@ def test_values_of_tags_are_bounded_and_the_others_are_one_value(make_world, mon
     for number in range(12):
         tags = {"team": f"t{number % 5}", "user": f"u{number}", f"tag-{number}": "x"}
         given = {"session": f"s{number}", "tags": orjson.dumps(tags).decode(), "posted_at": 1, "project": PROJECTS[0]}
+        given |= {"error": "timeout", "operation": "embeddings"}
         world.add(random_row(world.dice, hour_us + number * 2000, **given))
     world.settle()
     found = stored_sums(world.database)
@@ -469,9 +470,11 @@ def test_values_of_tags_are_bounded_and_the_others_are_one_value(make_world, mon
         "team": {"t0", "t1", "(other)"},
         "user": {"u0", "u1", "(other)"},
         "tag-0": {"x"},
+        " operation": {"embeddings"},
+        " error": {"timeout"},
     }
     for series in (Series.PROJECT_TAG, Series.KEY_TAG):
-        for tag in ("", "team", "user"):
+        for tag in ("", "team", "user", " operation", " error"):
             assert sum(values[0] for key, values in found.items() if key[0] == series and key[4] == tag) == 12
     world.rollups.rebuild(0, 10**9)
     assert stored_sums(world.database) == found
@@ -487,7 +490,7 @@ def test_tags_with_a_nul_and_long_values_are_counted(request, open_store, kind):
     tags = orjson.dumps({"a\0b": "c\0d", "long": "x" * 256, "empty": ""}).decode()
     world = World(database, FakeClock(), 1)
     world.clock.set(database.now_us())
-    world.add(random_row(world.dice, world.clock.now_us() - HOUR_US, tags=tags, session=None, posted_at=1))
+    world.add(random_row(world.dice, world.clock.now_us() - HOUR_US, tags=tags, session=None, error=None, posted_at=1))
     world.rollups.catch_up()
     assert tag_names(database) == {"a\ufffdb": {"c\ufffdd"}, "long": {"x" * 256}}
 
@@ -495,7 +498,7 @@ def test_tags_with_a_nul_and_long_values_are_counted(request, open_store, kind):
 def forget_tags(database: Database) -> None:
     """Make the store one that a release left behind that does not know sums of tags."""
     database.execute("DELETE FROM rollup WHERE series IN (6, 7, 14, 15, 22, 23)")
-    database.execute("UPDATE rollup_state SET tagged = 0, tagged_until = 0")
+    database.execute("UPDATE rollup_state SET named = 0, named_until = 0")
 
 
 def test_after_an_update_the_tags_of_existing_rows_are_summed_before_any_is_removed(make_world, monkeypatch):
@@ -524,12 +527,12 @@ def test_tags_of_rows_that_an_older_release_summed_meanwhile_are_added(make_worl
     world.clock.advance(60)
     world.post(10)
     with monkeypatch.context() as older:
-        older.setattr("gateway.metering.rollups.row_sums.list_tags", lambda session, tags: [])
-        older.setattr("gateway.metering.rollups.job.list_tags", lambda session, tags: [])
+        older.setattr("gateway.metering.rollups.row_sums.list_tags", lambda group: [])
+        older.setattr("gateway.metering.rollups.job.list_tags", lambda group: [])
         before = world.rollups.state()
         world.settle()
-    same = "UPDATE rollup_state SET tagged = ?, tagged_until = ?"
-    world.database.write(lambda: world.database.execute(same, (before.tagged, before.tagged_until)))
+    same = "UPDATE rollup_state SET named = ?, named_until = ?"
+    world.database.write(lambda: world.database.execute(same, (before.named, before.named_until)))
     world.settle()
     world.check()
 

@@ -42,3 +42,29 @@ def test_text_that_no_store_takes_is_replaced() -> None:
 def test_nothing_of_a_body_is_kept_under_zero_data_retention() -> None:
     rules = (SimpleNamespace(policy=SimpleNamespace(zero_data_retention=True)),)
     assert record("u", {"team": "search"}, {"team": "header"}, rules) == {"team": "header"}
+
+
+def name_user(
+    user_id: str = "", headers: dict[str, str] | None = None, rules: tuple = ()
+) -> tuple[str, dict[str, str]]:
+    context: Any = SimpleNamespace(
+        metadata={}, caller=SimpleNamespace(rules=rules), attribute=lambda: None, end_user="", session=""
+    )
+    if headers is not None:
+        attribution_module.read_session(context, headers)
+    else:
+        attribution_module.add_user_id(context, user_id)
+    return context.end_user, context.metadata
+
+
+def test_the_end_user_of_an_application_is_a_tag_at_every_door() -> None:
+    assert name_user("ann") == ("ann", {"user": "ann"})
+    assert name_user(headers={"x-openwebui-user-id": "ann"}) == ("ann", {"user": "ann"})
+    assert record(None, {"user_id": "ann"}) == {"user": "ann", "user_id": "ann"}
+
+
+def test_the_installation_of_an_agent_is_no_tag_and_zero_data_retention_keeps_no_end_user() -> None:
+    session = "0199aaaa-bbbb-7ccc-8ddd-eeeeeeeeeeee"
+    assert name_user(f"user_abc_account__session_{session}")[1] == {}
+    rules = (SimpleNamespace(policy=SimpleNamespace(zero_data_retention=True)),)
+    assert name_user("ann", rules=rules)[1] == {}
