@@ -43,6 +43,10 @@ CANCEL_BATCHES = (
 OF_ACCOUNT = ("second_factor", "passkey", "passkey_challenge", "oauth_grant", "user_identity", "sso_login", "session")
 SCIM = "SELECT user_name, external_id, email, attributes FROM scim_user WHERE member_id = ?"
 # The data of an export. Sessions of a provider of another organization, and applications of its keys, are not part.
+FORGET_ALERTS = (
+    "DELETE FROM past_alert WHERE organization = ? "
+    "AND (LOWER(message) LIKE LOWER(?) ESCAPE '\\' OR LOWER(facts) LIKE LOWER(?) ESCAPE '\\')"
+)
 FORGET_END_USER = (
     "UPDATE budget SET member = 'erased' WHERE limit_id IN (SELECT id FROM limits WHERE organization = ?) "
     "AND member <> '' AND LOWER(member) LIKE LOWER(?) ESCAPE '\\'"
@@ -320,6 +324,7 @@ def _delete_of_member(database: Database, member: MemberInfo, words: set[str]) -
         # Applications name end users by their addresses; the counter of such a member stays.
         pattern = "%" + address.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"
         database.execute(FORGET_END_USER, (member.organization_id, pattern))
+        database.execute(FORGET_ALERTS, (member.organization_id, pattern, pattern))
         sql = "DELETE FROM alert_hook WHERE organization = ? AND url = ?"
         database.execute(sql, (member.organization_id, MAILTO + address))
     for key, value in database.fetch("SELECT key, value FROM document WHERE kind = ?", (STORED_ALERTS,)):

@@ -38,6 +38,7 @@ from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.state_changes import StateChange, StateLog
 from gateway.runtime.threads import Job
 from gateway.store.documents import Documents
+from gateway.telemetry.alert_history import AlertHistory
 from gateway.telemetry.alert_incidents import Incidents, OutageClaims
 from gateway.transport import Transport
 from gateway.transport.mail import Mail, Mailer, MailFailed
@@ -241,8 +242,10 @@ class Alerts:
         states: StateLog,
         clock: Clock,
         claims: OutageClaims,
+        history: AlertHistory,
     ) -> None:
         self._hooks = hooks
+        self._history = history
         self._documents = documents
         self._incidents = Incidents(documents)
         self._transport = transport
@@ -289,6 +292,7 @@ class Alerts:
         change, at_us = noted.change, noted.at_us
         ended = self._ends.get(change.subject, 0)
         began = self._incidents.begin(change.event, change.subject, at_us, ended)
+        self._history.begin(change, began)
         if noted.is_claimed is False or (noted.is_claimed is None and self._is_sent_by_another(change)):
             return
         event, idents = self._with_names(event_of(change, at_us, began))
@@ -309,6 +313,7 @@ class Alerts:
         incident = self._incidents.end(change.subject, at_us)
         if incident is None:
             return
+        self._history.end(change.subject, incident.events, incident.began, at_us)
         event, idents = self._with_names(event_of(change, at_us, incident.began))
         event["data"]["duration_seconds"] = max(0, at_us - incident.began) // SECOND_US
         for hook in self._hooks.concerned(incident.events, _owner(change), idents):

@@ -533,6 +533,7 @@ JOB_TABLE = (
     RecurringJob("stored_files", 60.0, Scope.INSTALLATION, _steps("engine.files.purge")),
     RecurringJob("mail", 2.0, Scope.INSTALLATION, _steps("telemetry.mail.deliver")),
     RecurringJob("alerts", 2.0, Scope.INSTALLATION, _steps("telemetry.alerts.deliver")),
+    RecurringJob("past_alerts", 3600.0, Scope.INSTALLATION, _steps("telemetry.alert_history.forget")),
     RecurringJob("models_ending", 3600.0, Scope.INSTALLATION, _watch_models),
     RecurringJob("budgets_near_end", 15.0, Scope.INSTALLATION, _call("telemetry.budget_watch.scan")),
     RecurringJob("session_caches", 60.0, Scope.INSTALLATION, _steps("telemetry.cache_watch.scan")),

@@ -32,6 +32,7 @@ from gateway.store.redis import open_redis
 from gateway.store.shared_slots import SessionSlots, SharedSlots
 from gateway.telemetry.agent_signals import AgentSignals
 from gateway.telemetry.alert_delivery import Alerts
+from gateway.telemetry.alert_history import AlertHistory
 from gateway.telemetry.alert_incidents import OutageClaims
 from gateway.telemetry.budget_watch import BudgetWatch, ModelWatch
 from gateway.telemetry.cache_watch import CacheWatch
@@ -157,13 +158,15 @@ def _open_telemetry(
     hooks = AlertHooks(store.database, store.control, store.vault, settings.security.allow_private_upstreams)
     mailer = Mailer(settings.mail, settings.secret(MAIL_PASSWORD))
     claims = OutageClaims(data / "alerts", store.redis)
+    history = AlertHistory(store.database)
     return TelemetryServices(
         requests=requests,
         request_log=log,
         states=states,
         budget_watch=BudgetWatch(store.database, store.documents, states, low_nusd, settings.alerts.thresholds),
         hooks=hooks,
-        alerts=Alerts(hooks, store.documents, transport, mailer, states, clock, claims),
+        alerts=Alerts(hooks, store.documents, transport, mailer, states, clock, claims, history),
+        alert_history=history,
         mail=MailQueue(store.documents, store.vault, mailer, clock),
         model_watch=ModelWatch(states, clock, settings.alerts.model_end_days),
         cache_watch=CacheWatch(store.database, states, clock, settings.alerts.cache_hits_percent),

@@ -82,6 +82,7 @@ from gateway.store.redis import Redis
 from gateway.store.shared_slots import SessionSlots, SharedSlots
 from gateway.telemetry.agent_signals import AgentSignals
 from gateway.telemetry.alert_delivery import Alerts
+from gateway.telemetry.alert_history import AlertHistory
 from gateway.telemetry.budget_watch import BudgetWatch, ModelWatch
 from gateway.telemetry.cache_watch import CacheWatch
 from gateway.telemetry.gauges import PER_WORKER_GAUGES, JobHealth, budget_rows, job_rows, provider_rows
@@ -223,6 +224,7 @@ class TelemetryServices:
     budget_watch: BudgetWatch
     hooks: AlertHooks
     alerts: Alerts
+    alert_history: AlertHistory
     mail: MailQueue
     model_watch: ModelWatch
     cache_watch: CacheWatch

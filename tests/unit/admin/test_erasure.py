@@ -20,8 +20,10 @@ from gateway.limits.limit_members import insert_share
 from gateway.limits.limit_rules import Subject
 from gateway.metering.log.log_entries import LogEntry, write_rows
 from gateway.metering.usage_table import raw_id
+from gateway.runtime.state_changes import StateChange
 from gateway.store.database import Database
 from gateway.store.documents import Documents
+from gateway.telemetry.alert_history import AlertHistory
 from gateway.videos.job_table import VideoJob, VideoJobs
 
 EMAIL = "nn@acme.example"
@@ -115,6 +117,8 @@ def test_a_person_is_in_no_table_after_the_job_and_colleagues_keep_theirs(databa
     limits.put(site.id, "users", LimitDraft((Subject("user", each=True),), 5), **BY)
     limits.ask(site.id, "users", 5, database.now_us() * 2, EMAIL, actor=person.user_id)
     saved_views.add(database, site.id, person.user_id, NAME, f"userId={EMAIL}", True)
+    facts = {"organization": site.id, "member": EMAIL}
+    AlertHistory(database).begin(StateChange("budget.spent", "budget 1", f"{EMAIL} spent it", facts=facts), 1)
     rule = limits.find(site.id, "users").rule
     for name in (EMAIL.upper(), "ann@acme.example"):
         database.write(lambda name=name: insert_share(database, rule.share_of([name])))

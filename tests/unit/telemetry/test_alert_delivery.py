@@ -30,6 +30,7 @@ from gateway.telemetry.alert_delivery import (
     Alerts,
     choose,
 )
+from gateway.telemetry.alert_history import AlertHistory
 from gateway.telemetry.alert_incidents import OutageClaims
 from gateway.transport import Transport, webhook_delivery
 from gateway.transport.mail import Mailer
@@ -88,7 +89,9 @@ def workers(database: Database, hooks: AlertHooks, clock, tmp_path: Path) -> Cal
     settings = load({"GATEWAY_ENV": "test", "GATEWAY_ALLOW_PRIVATE_UPSTREAMS": "true"})
     transport = Transport(settings.timeouts, settings.security, clock=clock)
     claims = OutageClaims(tmp_path / "alerts")
-    return lambda: Alerts(hooks, Documents(database), transport, Mailer(settings.mail), StateLog(), clock, claims)
+    history = AlertHistory(database)
+    mailer = Mailer(settings.mail)
+    return lambda: Alerts(hooks, Documents(database), transport, mailer, StateLog(), clock, claims, history)
 
 
 def organization(database: Database, clock, name: str) -> str:
@@ -177,9 +180,8 @@ def test_addresses_inside_are_guarded_as_any_upstream(hooks, first, database, cl
     settings = load({"GATEWAY_ENV": "test", "GATEWAY_ALLOW_PRIVATE_UPSTREAMS": "false"})
     guarded = Transport(settings.timeouts, settings.security, clock=clock)
     made = hooks.add(first, address, actor="test")
-    alerts = Alerts(
-        hooks, Documents(database), guarded, Mailer(settings.mail), StateLog(), clock, OutageClaims(tmp_path)
-    )
+    claims, history = OutageClaims(tmp_path), AlertHistory(database)
+    alerts = Alerts(hooks, Documents(database), guarded, Mailer(settings.mail), StateLog(), clock, claims, history)
     delivered, result = alerts.test(first, made.id)
     assert not delivered and "address" in result.lower()
 
@@ -343,7 +345,8 @@ def test_an_alert_is_sent_by_mail_with_names_beside_ids(hooks, first, database, 
     with FakeSmtp(mode="none") as server:
         given = {"host": "127.0.0.1", "port": server.port, "security": "none", "sender": "gw@example.com"}
         mailer = Mailer(dataclasses.replace(settings.mail, **given))
-        alerts = Alerts(hooks, Documents(database), transport, mailer, StateLog(), clock, OutageClaims(tmp_path))
+        claims, history = OutageClaims(tmp_path), AlertHistory(database)
+        alerts = Alerts(hooks, Documents(database), transport, mailer, StateLog(), clock, claims, history)
         low = f"organization {first} has $2.00 of credits left"
         alerts.note(StateChange("credits.low", "x", low, remedy="add credits", facts={"organization": first}))
         alerts.spread()

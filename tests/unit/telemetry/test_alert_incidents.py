@@ -14,6 +14,7 @@ from gateway.accounts.alert_hooks import EVENTS, AlertHooks
 from gateway.accounts.teams import create_team
 from gateway.callers.models import ApiKey, Member, Project, TeamMember, User
 from gateway.callers.vault import Vault
+from gateway.clock import SECOND_US
 from gateway.configuration.settings import load
 from gateway.control.version import Control
 from gateway.errors import NotFound, Unavailable
@@ -21,6 +22,7 @@ from gateway.runtime.state_changes import ERROR, INFO, StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.telemetry.alert_delivery import Alerts
+from gateway.telemetry.alert_history import AlertHistory
 from gateway.telemetry.alert_incidents import REMINDER_US, OutageClaims
 from gateway.transport import Transport
 from gateway.transport.mail import Mailer
@@ -104,7 +106,8 @@ def workers(database: Database, hooks: AlertHooks, clock, tmp_path: Path) -> Ite
     def start(node: str = "node1", redis: Any = None) -> Alerts:
         claims = OutageClaims(tmp_path / node, redis)
         documents = SharedDocuments(database)
-        return Alerts(hooks, documents, transport, Mailer(settings.mail), StateLog(), clock, claims)
+        mailer = Mailer(settings.mail)
+        return Alerts(hooks, documents, transport, mailer, StateLog(), clock, claims, AlertHistory(database))
 
     yield start
     SharedDocuments.away = False
@@ -131,6 +134,9 @@ def test_an_incident_of_several_workers_and_its_end_are_sent_once_each(
         worker.note(ACCEPTED)
         clock.advance(1)
     work(*both)
+    [past] = AlertHistory(hooks._database).read([""], 0, clock.now_us(), 9)
+    assert (past.event, past.message) == (REFUSED.event, REFUSED.message)
+    assert 20 * SECOND_US <= past.ended_us - past.began_us <= 25 * SECOND_US
     assert receiver.types == ["credential.refused", "credential.back"]
     data = receiver.bodies[1]["data"]
     assert (data["ends"], data["duration_seconds"]) == ("credential.refused", 24)
