@@ -75,7 +75,10 @@ class AlertHistory:
             f"AND began_at >= ? AND began_at < ?{among} ORDER BY began_at DESC, id LIMIT ?"
         )
         rows = self._database.query_rows(sql, (*organization_ids, from_us, until_us, *events, limit))
-        return [PastAlert(*row[:5], orjson.loads(row[5]), *row[6:]) for row in rows]
+        return [
+            PastAlert(ident, owner, event, subject, message, orjson.loads(facts), began_us, ended_us)
+            for ident, owner, event, subject, message, facts, began_us, ended_us in rows
+        ]
 
     def forget(self, should_continue: ShouldContinue = always) -> int:
         """Delete what is older than DAYS, in small steps; return how many rows."""

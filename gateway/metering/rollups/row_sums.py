@@ -123,7 +123,8 @@ def sum_outrun(database: Database, start_us: int, end_us: int, purged: bytes) ->
     params = (start_us, start_us, end_us, start_us, purged, start_us)
     rows = fetch_exact(database, sql, params)
     return [
-        _group(row[:WIDE], *row[WIDE : WIDE + 2], 0, zip(SUM_EXPRESSIONS, row[WIDE + 2 :], strict=True)) for row in rows
+        _group(row[:WIDE], row[WIDE], row[WIDE + 1], 0, zip(SUM_EXPRESSIONS, row[WIDE + 2 :], strict=True))
+        for row in rows
     ]
 
 
@@ -133,7 +134,7 @@ def _group(dimensions: Sequence[Any], low: str, high: str, rows: int, figures: I
     values[0] = rows
     for name, value in figures:
         values[VALUE_INDEX[name]] = int(value)
-    return Group(int(hour), bytes(project), bytes(key), *names, low, high, values)
+    return Group._make((int(hour), bytes(project), bytes(key), *names, low, high, values))
 
 
 # Groups of usage rows, folded into the series of the rollups.
@@ -271,7 +272,7 @@ def read_pieces(database: Database, hour: int, part: int) -> list[Group]:
     for project, key, *row in fetch_sums(database, READ_GROUPS, (hour, part)):
         names, low, values = row[: WIDE - 3], row[WIDE - 3], row[WIDE - 2 :]
         sums = [int(value or 0) for value in values]
-        groups.append(Group(hour, bytes(project), bytes(key), *names, low, low, sums))
+        groups.append(Group._make((hour, bytes(project), bytes(key), *names, low, low, sums)))
     return groups
 
 
