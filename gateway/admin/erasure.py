@@ -22,6 +22,8 @@ from gateway.accounts.scoped_roles import end_roles
 from gateway.callers.models import ApiKey, Audit, Invitation, Member, ScopedRole, TeamMember, User
 from gateway.control.version import Control
 from gateway.errors import Conflict
+from gateway.metering.outcomes.outcome_sums import MemberOutcome, list_of_member
+from gateway.metering.outcomes.outcome_table import delete_of_key
 from gateway.metering.usage_table import raw_id
 from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.store.database import Database
@@ -174,6 +176,7 @@ class PersonalData(Struct, frozen=True):
     applications: tuple[ExportedApplication, ...]
     limit_requests: tuple[ExportedRaiseRequest, ...]
     views: tuple[ExportedView, ...]
+    outcomes: tuple[MemberOutcome, ...]
     entries: tuple[audit.AuditEntry, ...]
 
 
@@ -267,6 +270,7 @@ def export_member(database: Database, member: MemberInfo) -> PersonalData:
             second_factor=bool(factors),
             applications=tuple(ExportedApplication(*row) for row in database.fetch(APPLICATIONS, here)),
             views=tuple(ExportedView(*row) for row in database.fetch(VIEWS, here)),
+            outcomes=tuple(list_of_member(database, member.id)),
             limit_requests=tuple(ExportedRaiseRequest(*row) for row in database.fetch(RAISE_REQUESTS, here)),
             entries=tuple(map(audit.read_entry, entries.order_by(Audit.seq.desc()).limit(MAX_ENTRIES))),
         )
@@ -374,11 +378,12 @@ def _walk_requests(database: Database, member_id: str) -> Iterator[None]:
 
 
 def _end_jobs(database: Database, member_id: str) -> bool:
-    """Let files, batches, videos and background responses of a member's keys expire. False as long as a batch or video
-    has not ended: its results are still to be written."""
+    """Delete what agents reported with a member's keys, and let their files, batches, videos and background responses
+    expire. False as long as a batch or video has not ended: its results are still to be written."""
     now = database.moment_sql()
     ended = True
     for (key_id,) in database.query_rows("SELECT id FROM api_key WHERE member_id = ?", (member_id,)):
+        delete_of_key(database, raw_id(key_id))
         database.change_rows(CANCEL_BATCHES.format(now=now), (key_id,))
         for table in ("batch_job", "video_job"):
             jobs = database.query_rows(f"SELECT id, completed_at FROM {table} WHERE api_key = ?", (key_id,))

@@ -32,6 +32,7 @@ COUNTERS = {
     "guardrail_findings_total": ("Values that guardrails found.", ("kind", "place", "action")),
     "guardrail_unread_total": ("Requests with content that no guardrail could read.", ("content",)),
     "guardrail_checks_total": ("Texts that checkers of guardrails read, remembered or failed.", ("form", "result")),
+    "agent_outcomes_total": ("Points of coding agents' telemetry that report an outcome.", ("outcome",)),
     "agent_exports_total": ("OTLP exports of coding agents by outcome.", ("signal", "outcome")),
     "state_changes_total": ("Logged state changes by event.", ("event",)),
 }

@@ -7,36 +7,20 @@ attributes (KeyValue: key 1, value 2; AnyValue: string_value 1). Everything else
 Attributes that a sender gives itself under PREFIX are removed. Raises InvalidRequest for anything malformed.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import orjson
 
-from gateway.errors import InvalidRequest
+from gateway.telemetry.protobuf_fields import BYTES, FieldBudget, malformed, read_fields
 
 PREFIX = "llmgateway."
 # Signal → the member of the JSON form that lists the resources.
 MEMBERS = {"metrics": "resourceMetrics", "logs": "resourceLogs", "traces": "resourceSpans"}
 MAX_RESOURCES = 100
 MAX_FIELDS = 20_000  # of the resources and their attributes
-VARINT_BYTES = 10
-# Wire types of protobuf.
-VARINT = 0
-FIXED64 = 1
-BYTES = 2
-FIXED32 = 5
-SIZES = {FIXED64: 8, FIXED32: 4}
 FIRST = 1 << 3 | BYTES  # the tag of field 1, of type BYTES
 SECOND = 2 << 3 | BYTES
-
-
-class ProtoField(NamedTuple):
-    """A field of a message: its tag, where it begins (with its tag), and where its value begins and ends."""
-
-    tag: int
-    start: int
-    value: int
-    end: int
 
 
 def add_to_json(body: bytes, signal: str, attributes: Mapping[str, str]) -> bytes:
@@ -44,12 +28,12 @@ def add_to_json(body: bytes, signal: str, attributes: Mapping[str, str]) -> byte
     try:
         export = orjson.loads(body)
     except orjson.JSONDecodeError:
-        raise _malformed("JSON") from None
+        raise malformed("JSON") from None
     if not isinstance(export, dict):
-        raise _malformed("JSON")
+        raise malformed("JSON")
     resources = export.get(MEMBERS[signal], [])
     if not isinstance(resources, list) or len(resources) > MAX_RESOURCES:
-        raise _malformed("JSON")
+        raise malformed("JSON")
     added = [{"key": name, "value": {"stringValue": value}} for name, value in attributes.items()]
     for resource in resources:
         _add_to_resource(resource, added)
@@ -59,28 +43,28 @@ def add_to_json(body: bytes, signal: str, attributes: Mapping[str, str]) -> byte
 
 def _add_to_resource(entry: Any, added: list[dict[str, Any]]) -> None:
     if not isinstance(entry, dict):
-        raise _malformed("JSON")
+        raise malformed("JSON")
     resource = entry.setdefault("resource", {})
     if not isinstance(resource, dict):
-        raise _malformed("JSON")
+        raise malformed("JSON")
     given = resource.get("attributes", [])
     if not isinstance(given, list):
-        raise _malformed("JSON")
+        raise malformed("JSON")
     resource["attributes"] = [attribute for attribute in given if not _is_ours(attribute)] + added
 
 
 def _is_ours(attribute: Any) -> bool:
     if not isinstance(attribute, dict):
-        raise _malformed("JSON")
+        raise malformed("JSON")
     return str(attribute.get("key", "")).startswith(PREFIX)
 
 
 def add_to_protobuf(body: bytes, attributes: Mapping[str, str]) -> bytes:
     """Return a protobuf export with the attributes in each resource."""
     added = b"".join(_message(FIRST, _key_value(name, value)) for name, value in attributes.items())
-    budget = _FieldBudget()
+    budget = FieldBudget(MAX_FIELDS)
     parts = []
-    for field in _fields(body, budget):
+    for field in read_fields(body, budget):
         if field.tag == FIRST:
             parts.append(_message(FIRST, _with_resource(body[field.value : field.end], added, budget)))
         else:
@@ -88,74 +72,30 @@ def add_to_protobuf(body: bytes, attributes: Mapping[str, str]) -> bytes:
     return b"".join(parts)
 
 
-def _with_resource(message: bytes, added: bytes, budget: "_FieldBudget") -> bytes:
+def _with_resource(message: bytes, added: bytes, budget: FieldBudget) -> bytes:
     """Return a ResourceMetrics, ResourceLogs or ResourceSpans whose Resource has the attributes. A repeated Resource
     is one message in pieces, which are joined."""
     own: list[bytes] = []
     others: list[bytes] = []
-    for field in _fields(message, budget):
+    for field in read_fields(message, budget):
         if field.tag != FIRST:
             others.append(message[field.start : field.end])
             continue
         resource = message[field.value : field.end]
-        for attribute in _fields(resource, budget):
+        for attribute in read_fields(resource, budget):
             piece = resource[attribute.value : attribute.end]
             if attribute.tag != FIRST or not _key_of(piece, budget).startswith(PREFIX.encode()):
                 own.append(resource[attribute.start : attribute.end])
     return _message(FIRST, b"".join(own) + added) + b"".join(others)
 
 
-def _key_of(attribute: bytes, budget: "_FieldBudget") -> bytes:
+def _key_of(attribute: bytes, budget: FieldBudget) -> bytes:
     """Return the key of a KeyValue; the last one counts."""
     key = b""
-    for field in _fields(attribute, budget):
+    for field in read_fields(attribute, budget):
         if field.tag == FIRST:
             key = attribute[field.value : field.end]
     return key
-
-
-class _FieldBudget:
-    """Counts the fields of an export, so that its work is limited."""
-
-    def __init__(self) -> None:
-        self._left = MAX_FIELDS
-
-    def take(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise InvalidRequest(f"The export has more than {MAX_FIELDS:,} fields; send smaller batches.")
-
-
-def _fields(message: bytes, budget: _FieldBudget) -> Iterator[ProtoField]:
-    at = 0
-    while at < len(message):
-        budget.take()
-        start = at
-        tag, at = _read_varint(message, at)
-        kind = tag & 7
-        if kind == VARINT:
-            value = at
-            _, at = _read_varint(message, at)
-        elif kind == BYTES:
-            length, value = _read_varint(message, at)
-            at = value + length
-        elif kind in SIZES:
-            value = at
-            at += SIZES[kind]
-        else:
-            raise _malformed("protobuf")
-        if at > len(message) or tag >> 3 == 0:
-            raise _malformed("protobuf")
-        yield ProtoField(tag, start, value, at)
-
-
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
-    number = 0
-    for index, byte in enumerate(message[at : at + VARINT_BYTES]):
-        number |= (byte & 0x7F) << 7 * index
-        if byte < 0x80:
-            return number, at + index + 1
-    raise _malformed("protobuf")
 
 
 def _key_value(name: str, value: str) -> bytes:
@@ -171,7 +111,3 @@ def _message(tag: int, content: bytes) -> bytes:
         length >>= 7
     head.append(length)
     return bytes(head) + content
-
-
-def _malformed(kind: str) -> InvalidRequest:
-    return InvalidRequest(f"The body is not a valid OTLP export in {kind}.", code="malformed_request")

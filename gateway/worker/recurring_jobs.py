@@ -32,6 +32,7 @@ from gateway.clock import HOUR_US, Clock
 from gateway.configuration.file import SettingsError
 from gateway.control.leadership import Leadership
 from gateway.limits.limit_states import note_top_members
+from gateway.metering.outcomes.outcome_table import forget_outcomes
 from gateway.metering.rollups.queries import sum_tokens
 from gateway.metering.route_usage import forget_route_usage
 from gateway.oauth.clients import KIND as CLIENT_DOCUMENTS
@@ -466,6 +467,10 @@ def _forget_route_usage(services: Services, should_continue: ShouldContinue) -> 
     forget_route_usage(services.store.database, should_continue)
 
 
+def _forget_outcomes(services: Services, should_continue: ShouldContinue) -> None:
+    forget_outcomes(services.store.database, should_continue)
+
+
 def _end_raises(services: Services, should_continue: ShouldContinue) -> None:
     SpendingLimits(services.store.database, services.store.control).end_raises(should_continue)
 
@@ -490,6 +495,7 @@ JOB_TABLE = (
     RecurringJob("response_cache", 600.0, Scope.WORKER, _call("engine.cache.trim")),
     RecurringJob("idempotency", 600.0, Scope.WORKER, _call("engine.idempotency.trim")),
     RecurringJob("request_log", 10.0, Scope.WORKER, _call("telemetry.request_log.flush")),
+    RecurringJob("outcomes", 1.0, Scope.WORKER, _call("telemetry.outcomes.flush")),
     RecurringJob("presence", 5.0, Scope.WORKER, _report_presence, first_s=1.0),
     RecurringJob("batches", 1.0, Scope.WORKER, _steps("engine.batches.run")),
     RecurringJob("alerts_noted", 1.0, Scope.WORKER, _call("telemetry.alerts.spread")),
@@ -514,6 +520,7 @@ JOB_TABLE = (
     RecurringJob("sessions", 600.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_sessions")),
     RecurringJob("devices", 60.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_devices")),
     RecurringJob("oauth", 600.0, Scope.INSTALLATION, _steps("accounts.oauth.cleanup.forget")),
+    RecurringJob("old_outcomes", 3600.0, Scope.INSTALLATION, _forget_outcomes),
     RecurringJob("route_usage", 3600.0, Scope.INSTALLATION, _forget_route_usage),
     RecurringJob("guardrail_findings", 3600.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_findings")),
     RecurringJob("invitations", 3600.0, Scope.INSTALLATION, _steps("accounts.cleanup.forget_invitations")),

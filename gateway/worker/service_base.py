@@ -17,6 +17,7 @@ from gateway.control.leadership import TERM_DURATION_S
 from gateway.control.version import Control, node_name
 from gateway.metering.counters import Counters
 from gateway.metering.log.log_entries import log_tables
+from gateway.metering.outcomes.outcome_book import OutcomeBook
 from gateway.money import NANO
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.fair_threads import FairSlots
@@ -178,6 +179,7 @@ def _open_telemetry(
             store.secrets.fingerprints,
         ),
         agent_signals=AgentSignals(settings.otel, settings.environment, transport, counters, states),
+        outcomes=OutcomeBook(store.database, counters),
         tracing=_open_tracing(settings, clock, requests, states, transport.routes),
     )
 

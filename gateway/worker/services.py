@@ -53,6 +53,7 @@ from gateway.limits.rate_rules import RateLimits
 from gateway.limits.spending import Spending
 from gateway.metering.clickhouse.sink import UsageSink
 from gateway.metering.counters import Counters, GaugeRow
+from gateway.metering.outcomes.outcome_book import OutcomeBook
 from gateway.metering.payload_table import PayloadQuota
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
@@ -230,6 +231,7 @@ class TelemetryServices:
     cache_watch: CacheWatch
     presence: WorkerPresence
     agent_signals: AgentSignals
+    outcomes: OutcomeBook
     tracing: Tracing | None = None
     # The reports of this worker's recurring jobs.
     jobs: Callable[[], list[JobHealth]] = list
@@ -284,6 +286,7 @@ class Services:
         for step in (
             self.engine.reading_on.stop,
             self.telemetry.request_log.flush,
+            self.telemetry.outcomes.flush,
             self.billing.settlements.stop,
             partial(self.store.journal.close, FLUSH_TIMEOUT_S),
             self.store.control.stop,

@@ -13,16 +13,23 @@ from gateway.callers.authentication import Caller
 from gateway.callers.models import Organization, Team, User
 from gateway.callers.scopes import SETTINGS_PATH, SIGNALS, USAGE_PATH
 from gateway.errors import NotFound, RequestTooLarge, UnsupportedMediaType
+from gateway.metering.outcomes.names import NAMES
+from gateway.metering.outcomes.outcome_points import OutcomeExport, OutcomePoint, export_digest
+from gateway.metering.usage_table import raw_id
 from gateway.runtime.threads import compute_if
+from gateway.secret_text import hide_tokens
 from gateway.surfaces.anthropic import usage_limits
 from gateway.surfaces.anthropic.routes import ERRORS
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import caps as caps_module
 from gateway.surfaces.web.answer_structs import JsonObject, ModelApiAnswer
+from gateway.surfaces.web.attribution import stored_session
 from gateway.surfaces.web.http import About, Inbound, Operation, Outbound, Surface
 from gateway.surfaces.web.http_responses import PRIVATE, json_reply
 from gateway.telemetry.agent_signals import AgentExport
 from gateway.telemetry.otlp_attribution import PREFIX, add_to_json, add_to_protobuf
+from gateway.telemetry.otlp_outcomes import read_outcomes
+from gateway.telemetry.protobuf_fields import TooManyFields
 from gateway.worker.services import Services
 
 TAG = "Claude Code"
@@ -66,8 +73,9 @@ def show_usage(services: Services, inbound: Inbound) -> Outbound:
 
 
 def take_export(signal: str, services: Services, inbound: Inbound) -> Outbound:
-    """Accept an OTLP export in JSON or protobuf. With a collector (`otel.endpoint`) it is forwarded in the background,
-    with the organization, team and person as resource attributes; without, it is only counted."""
+    """Accept an OTLP export in JSON or protobuf. The commits, pull requests, lines, edits and active time that it
+    reports are added to the outcomes of the caller's key. With a collector (`otel.endpoint`) the export is forwarded in
+    the background, with the organization, team and person as resource attributes."""
     caller = auth_module.caller_of(services, inbound)
     media_type = inbound.header("content-type").partition(";")[0].strip().lower()
     if media_type not in (JSON, PROTOBUF):
@@ -75,6 +83,8 @@ def take_export(signal: str, services: Services, inbound: Inbound) -> Outbound:
     body = inbound.body
     if len(body) > MAX_EXPORT_BYTES:
         raise RequestTooLarge(f"An export may have at most {MAX_EXPORT_BYTES:,} bytes.")
+    if NAMES.of(signal):
+        _take_outcomes(services, caller, signal, body, media_type == JSON)
     signals = services.telemetry.agent_signals
     if signals.forwards:
         attributes = _attributes_of(services, caller)
@@ -87,6 +97,33 @@ def take_export(signal: str, services: Services, inbound: Inbound) -> Outbound:
         return json_reply({}, inbound.shown_id)
     # An empty export response is an empty message.
     return Outbound(200, [("Content-Type", PROTOBUF), *PRIVATE])
+
+
+def _take_outcomes(services: Services, caller: Caller, signal: str, body: bytes, is_json: bool) -> None:
+    """Keep what an export reports for the next transaction. Raises InvalidRequest for a malformed export; one that is
+    too large to be read is only forwarded."""
+    if not any(prefix in body for prefix in NAMES.prefixes):
+        return
+    book = services.telemetry.outcomes
+    try:
+        if is_json:
+            points = caps_module.read(services.settings.limits, body, read_outcomes, body, signal, True)
+        else:
+            points = compute_if(len(body) > THREAD_BYTES, read_outcomes, body, signal, False)
+    except TooManyFields as error:
+        book.drop(error.maximum)
+        return
+    if points:
+        points = [_without_secrets(caller, point) for point in points]
+        owners = (caller.organization_id, caller.project_id, caller.key_id, caller.member_id)
+        organization, project, api_key, member = map(raw_id, owners)
+        book.take(OutcomeExport(export_digest(body), organization, project, api_key, member, points))
+
+
+def _without_secrets(caller: Caller, point: OutcomePoint) -> OutcomePoint:
+    """Return a point with its session as those of requests are stored, and without a model that is none."""
+    model = point.model if hide_tokens(point.model) == point.model else ""
+    return point._replace(session=point.session and stored_session(caller, point.session), model=model)
 
 
 def _attributes_of(services: Services, caller: Caller) -> dict[str, str]:

@@ -405,6 +405,26 @@ class ExportedViewAnswer(Answer):
     query: str
 
 
+class OutcomeCounts(Answer):
+    """What agents reported: counts, and seconds of active time."""
+
+    sessions: int
+    commits: int
+    pull_requests: int
+    lines_added: int
+    lines_removed: int
+    edits_accepted: int
+    edits_rejected: int
+    active_seconds: float
+
+
+class ExportedOutcomeAnswer(OutcomeCounts):
+    """What the person's agents reported on a day (UTC)."""
+
+    date: str
+    agent: str
+
+
 class PersonalDataAnswer(Answer):
     """`created_at` is that of the account, `role_in` has the ids of the teams that the person leads and of the projects
     of which the person is an admin, `second_factor` is true if there is one, `audit` has the newest 1,000 entries."""
@@ -426,6 +446,7 @@ class PersonalDataAnswer(Answer):
     applications: Sequence[ExportedApplicationAnswer]
     limit_requests: Sequence[ExportedRaiseRequestAnswer]
     views: Sequence[ExportedViewAnswer]
+    outcomes: Sequence[ExportedOutcomeAnswer]
     audit: Sequence[AuditEntryAnswer]
 
 

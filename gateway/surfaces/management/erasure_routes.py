@@ -7,7 +7,7 @@ from gateway.accounts.identities import list_identities
 from gateway.accounts.member_attributes import AttributePeriod
 from gateway.accounts.members import MemberInfo
 from gateway.admin.erasure import erase_member, export_member
-from gateway.clock import HOUR_US
+from gateway.clock import DAY_US, HOUR_US, to_iso
 from gateway.surfaces.management.access_groups import of_member
 from gateway.surfaces.management.answers import (
     AttributePeriodAnswer,
@@ -16,6 +16,7 @@ from gateway.surfaces.management.answers import (
     ExportedApplicationAnswer,
     ExportedGroupAnswer,
     ExportedInvitationAnswer,
+    ExportedOutcomeAnswer,
     ExportedPasskeyAnswer,
     ExportedRaiseRequestAnswer,
     ExportedSessionAnswer,
@@ -56,6 +57,10 @@ def export(call: ManagedCall[MemberInfo]) -> PersonalDataAnswer:
         passkeys=[ExportedPasskeyAnswer.of(passkey) for passkey in data.passkeys],
         applications=[ExportedApplicationAnswer.of(application) for application in data.applications],
         views=[ExportedViewAnswer.of(view) for view in data.views],
+        outcomes=[
+            ExportedOutcomeAnswer.of(outcome.figures, date=to_iso(outcome.day * DAY_US)[:10], agent=outcome.agent)
+            for outcome in data.outcomes
+        ],
         limit_requests=[ExportedRaiseRequestAnswer.of(asked) for asked in data.limit_requests],
         audit=[AuditEntryAnswer.of(entry, detail=Raw(entry.detail)) for entry in data.entries],
     )

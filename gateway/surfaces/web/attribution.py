@@ -8,6 +8,7 @@ from typing import Any
 from gateway.billing.context import MODELS_HEADER, PROVIDER_HEADER, RequestContext
 from gateway.billing.session_budgets import RUN_BUDGET, SESSION_BUDGET
 from gateway.callers.access import keeps_nothing
+from gateway.callers.authentication import Caller
 from gateway.errors import InvalidRequest
 from gateway.ids import digest
 from gateway.metering.session_ids import SESSIONS
@@ -78,12 +79,16 @@ def add_cache_key(context: RequestContext, prompt_cache_key: str) -> None:
 
 
 def _add_session(context: RequestContext, session: str) -> None:
-    """Set the session unless it is known; under zero data retention, and for a key, its digest stands for it."""
-    if not session or context.session:
-        return
-    if keeps_nothing(context.caller.rules) or hide_tokens(session) != session:
-        session = digest(session)
-    context.session = session
+    """Set the session unless it is known."""
+    if session and not context.session:
+        context.session = stored_session(context.caller, session)
+
+
+def stored_session(caller: Caller, session: str) -> str:
+    """Return a session as it is stored: under zero data retention, and for a key, its digest."""
+    if keeps_nothing(caller.rules) or hide_tokens(session) != session:
+        return digest(session)
+    return session
 
 
 def _add_end_user(context: RequestContext, user: str | None, tagged: bool = True) -> None:

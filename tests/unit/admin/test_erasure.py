@@ -11,7 +11,7 @@ from gateway import ids
 from gateway.accounts import audit, key_tags, keys, members, organizations, projects, saved_views
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.spending_limits import LimitDraft, SpendingLimits
-from gateway.admin.erasure import KIND, PAGE_ROWS, ErasureJob, erase_member
+from gateway.admin.erasure import KIND, PAGE_ROWS, ErasureJob, erase_member, export_member
 from gateway.batches.batch_table import BatchJob, BatchRows
 from gateway.callers.vault import Vault
 from gateway.control.version import Control
@@ -19,6 +19,9 @@ from gateway.jobs.response_jobs import ResponseJob, ResponseJobs
 from gateway.limits.limit_members import insert_share
 from gateway.limits.limit_rules import Subject
 from gateway.metering.log.log_entries import LogEntry, write_rows
+from gateway.metering.outcomes.outcome_points import OutcomeExport, OutcomePoint
+from gateway.metering.outcomes.outcome_sums import list_of_member
+from gateway.metering.outcomes.outcome_table import store_exports
 from gateway.metering.usage_table import raw_id
 from gateway.runtime.state_changes import StateChange
 from gateway.store.database import Database
@@ -106,6 +109,24 @@ def find_kept(database: Database, member: MemberInfo) -> tuple[int, int]:
     entries = database.query_row("SELECT COUNT(*) FROM log_entry WHERE member = ? AND metadata IS NOT NULL", (owner,))
     payloads = database.query_row("SELECT COUNT(*) FROM request_log WHERE member = ? AND expires_at > ?", (owner, now))
     return entries[0], payloads[0]
+
+
+def test_what_agents_reported_is_exported_and_deleted(database: Database, clock) -> None:
+    site = Site(database, Control.observer(database, clock), "acme")
+    person, colleague = site.add(EMAIL, name=NAME), site.add("ann@acme.example")
+    now = database.now_us()
+    for member in (person, colleague):
+        owners = map(raw_id, (site.id, site.project_id, site.make_key(member), member.id))
+        point = OutcomePoint("codex", "commits", "s", "", 3, b"series", now, now)
+        store_exports(database, [OutcomeExport(b"digest", *owners, [point])])
+    (exported,) = export_member(database, person).outcomes
+    assert (exported.agent, exported.figures.commits) == ("codex", 3)
+    erase_member(database, site.control, person, **BY)
+    ErasureJob(database, Documents(database)).finish()
+    assert database.read(lambda: list_of_member(database, person.id)) == []
+    tables = ("outcome", "outcome_series", "outcome_export")
+    assert [database.query_row(f"SELECT COUNT(*) FROM {table}")[0] for table in tables] == [1, 1, 1]
+    assert len(export_member(database, colleague).outcomes) == 1
 
 
 def test_a_person_is_in_no_table_after_the_job_and_colleagues_keep_theirs(database: Database, clock) -> None:
