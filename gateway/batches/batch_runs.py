@@ -35,7 +35,7 @@ from gateway.billing.batch_reservation import BatchFunds, SentLine, hold_batch, 
 from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.configuration.settings import BatchSettings
 from gateway.errors import BudgetInUse, GatewayError, OutOfCredits, SpendingLimitReached, Unavailable
-from gateway.files.file_contents import ContentLost
+from gateway.files.content_store import ContentLost
 from gateway.files.project_files import BATCH_OUTPUT, FileOwner, Files, NewFile
 from gateway.jobs.job_endings import JobEnd, JobEndings
 from gateway.limits.holds import Holds

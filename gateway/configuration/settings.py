@@ -255,6 +255,9 @@ class VideoSettings:
 @dataclass(frozen=True, slots=True)
 class FileSettings:
     folder: str
+    s3_bucket_url: Annotated[str, Scheme(("https", "http"))]
+    s3_region: str
+    s3_prefix: str
     max_mb: Annotated[int, NumberRange(1, 65_536)]
     organization_mb: Annotated[int, NumberRange(0, 1 << 30)]
     keep_days: Annotated[int, NumberRange(0, MAX_DAYS)]
@@ -413,12 +416,14 @@ PLAIN_NAMES: dict[str, tuple[str, str, float]] = {
     "VIDEO_JOB_TIMEOUT_SECONDS": ("video", "job_timeout_s", 1),
 }
 
+FILES_S3_KEY = "GATEWAY_FILES_S3_KEY"
 # Secrets, read on use with `Settings.secret`: key of [secrets] in gateway.toml → variable.
 SECRETS = {
     "api_key_hash_secret": "GATEWAY_API_KEY_HASH_SECRET",
     "encryption_key": "GATEWAY_ENCRYPTION_KEY",
     "mail_password": MAIL_PASSWORD,
     "identity_providers": IDENTITY_PROVIDERS,
+    "files_s3_key": FILES_S3_KEY,
     "metrics_token": "GATEWAY_METRICS_TOKEN",
     "bootstrap_api_key": "GATEWAY_BOOTSTRAP_API_KEY",
     "bootstrap_password": "GATEWAY_BOOTSTRAP_PASSWORD",

@@ -1,133 +1,98 @@
-"""The contents of files: encrypted with the installation's key, in a folder that all nodes share.
+"""The contents of files: encrypted with the installation's key, in a folder or in an object store.
 
 A content is written once, in pieces of equal size that are encrypted separately, so that any range can be read and
 neither memory nor time of a worker depends on the size of a file.
 """
 
-import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from pathlib import Path
-from typing import IO
 
 from gateway import ids
 from gateway.callers.vault import Vault
-from gateway.clock import SECOND_US
-from gateway.errors import Unavailable
-from gateway.runtime.loop_turns import bulk_turn
-from gateway.runtime.threads import compute
+from gateway.files.content_folder import ContentFolder
+from gateway.files.content_store import PIECE_BYTES, ContentLost
+from gateway.files.object_store import ObjectStore
 
-PIECE_BYTES = 1 << 18
-# A token of Fernet: version, time and vector before the padded text, and the MAC after it (Fernet specification).
-TOKEN_HEAD, BLOCK, TOKEN_END = 25, 16, 32
-SEALED_PIECE = TOKEN_HEAD + (PIECE_BYTES // BLOCK + 1) * BLOCK + TOKEN_END
-UNFINISHED = ".part"
-NO_SPACE = "The gateway has no disk space for files; try again later."
-NOT_HERE = "The content of this file is not on this node: the nodes of the gateway must share the folder of files."
-
-
-class ContentLost(Unavailable):
-    """The content of a file is not in the folder of this node, or damaged."""
+DAMAGED = "The content of this file is damaged."
 
 
 class FileContents:
-    """The contents in a folder, each in a file under its id."""
+    """The contents of an installation: in the object store, if there is one, else in the folder. What an installation
+    stored in its folder before it got an object store is read and deleted there."""
 
-    def __init__(self, folder: Path, vault: Vault) -> None:
-        self._folder = folder
+    def __init__(self, folder: ContentFolder, objects: ObjectStore | None, vault: Vault) -> None:
+        self.folder = folder
+        self.objects = objects
         self._vault = vault
 
     def write(self, pieces: Iterable[bytes]) -> tuple[str, int]:
-        """Store bytes; return the id of the content and its size. Unavailable when the disk is full."""
+        """Store bytes; return the id of the content and its size. Unavailable when the disk is full or the object store
+        does not take them."""
         ident = ids.new_hex()
-        path = self._path(ident)
-        unfinished = path.with_name(path.name + UNFINISHED)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0) as file:
-                size = self._write_pieces(file, pieces)
-                compute(os.fsync, file.fileno())
-            unfinished.rename(path)
-        except BaseException as error:
-            with suppress(OSError):
-                unfinished.unlink(missing_ok=True)
-            if isinstance(error, OSError):
-                raise Unavailable(NO_SPACE) from error
-            raise
-        return ident, size
+        sized = _Sized(pieces)
+        (self.objects or self.folder).write(ident, sized, self._vault.seal_bytes)
+        return ident, sized.size
 
     def read(self, ident: str, start: int, end: int) -> Iterator[bytes]:
         """Return the bytes from `start` to `end` in pieces. The iterator must be closed. ContentLost when the content
-        is not on this node, at once."""
-        try:
-            descriptor = os.open(self._path(ident), os.O_RDONLY)
-        except OSError as error:
-            raise ContentLost(NOT_HERE) from error
-        pieces = self._read_pieces(descriptor, start, end)
-        next(pieces)
-        return pieces
+        is not there, at once."""
+        first = start // PIECE_BYTES
+        pieces = self._open(ident, first, max(first, -(-end // PIECE_BYTES)))
+        cut = _cut(pieces, start, end)
+        next(cut)
+        return cut
 
     def delete(self, idents: Iterable[str]) -> None:
-        """Delete contents that no file has any more. What another node stores is deleted by its sweep."""
-        paths = [self._path(ident) for ident in idents]
-        if paths:
-            compute(_unlink_all, paths)  # one upload may have a thousand parts, and a file system may be slow
+        """Delete contents that no file has any more."""
+        idents = list(idents)
+        if self.objects is not None:
+            self.objects.delete(idents)
+        self.folder.delete(idents)
 
-    def older_than(self, age_us: int, now_us: int) -> Iterator[str]:
-        """Yield the ids of contents of at least this age, and delete incomplete files of that age."""
-        before = (now_us - age_us) / SECOND_US
-        for folder in sorted(self._folder.glob("??")):
-            for entry in os.scandir(folder):
-                with suppress(OSError):
-                    if entry.stat().st_mtime >= before:
-                        continue
-                    if entry.name.endswith(UNFINISHED):
-                        os.unlink(entry.path)
-                    else:
-                        yield entry.name
+    def _open(self, ident: str, first: int, end: int) -> Iterator[bytes]:
+        unseal = self._vault.open_bytes
+        if self.objects is None:
+            return self.folder.read(ident, first, end, unseal)
+        try:
+            return self.objects.read(ident, first, end, unseal)
+        except ContentLost:
+            try:
+                return self.folder.read(ident, first, end, unseal)
+            except ContentLost:
+                pass  # the answer is that of the store which should have it
+            raise
 
-    def _path(self, ident: str) -> Path:
-        return self._folder / ident[-2:] / ident  # ids begin with their time, which is the same for many
 
-    def _write_pieces(self, file: IO[bytes], pieces: Iterable[bytes]) -> int:
-        size = 0
+class _Sized:
+    """Joins bytes to pieces of PIECE_BYTES, of which the last one may be shorter. `size` is that of all before."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = pieces
+        self.size = 0
+
+    def __iter__(self) -> Iterator[bytes]:
         buffer = bytearray()
-        for piece in pieces:
+        for piece in self._pieces:
             buffer += piece
-            size += len(piece)
+            self.size += len(piece)
             while len(buffer) >= PIECE_BYTES:
-                bulk_turn()
-                compute(self._seal_to, file, bytes(buffer[:PIECE_BYTES]))
+                yield bytes(buffer[:PIECE_BYTES])
                 del buffer[:PIECE_BYTES]
         if buffer:
-            compute(self._seal_to, file, bytes(buffer))
-        return size
-
-    def _seal_to(self, file: IO[bytes], piece: bytes) -> None:
-        rest = memoryview(self._vault.seal_bytes(piece))
-        while rest:
-            rest = rest[file.write(rest) :]
-
-    def _read_pieces(self, descriptor: int, start: int, end: int) -> Iterator[bytes]:
-        try:
-            yield b""  # consumed by `read`, so that closing this generator always closes the file
-            while start < end:
-                number, offset = divmod(start, PIECE_BYTES)
-                bulk_turn()
-                piece = compute(self._open_from, descriptor, number)[offset : offset + end - start]
-                if not piece:
-                    raise ContentLost("The content of this file is damaged.")
-                yield piece
-                start += len(piece)
-        finally:
-            os.close(descriptor)
-
-    def _open_from(self, descriptor: int, number: int) -> bytes:
-        sealed = os.pread(descriptor, SEALED_PIECE, number * SEALED_PIECE)
-        return self._vault.open_bytes(sealed) if sealed else b""
+            yield bytes(buffer)
 
 
-def _unlink_all(paths: Iterable[Path]) -> None:
-    for path in paths:
-        with suppress(OSError):
-            path.unlink()
+def _cut(pieces: Iterator[bytes], start: int, end: int) -> Iterator[bytes]:
+    """Yield the bytes from `start` to `end` of the pieces, of which the first one contains `start`."""
+    try:
+        yield b""  # consumed by `read`, so that closing this generator always closes the pieces
+        while start < end:
+            offset = start % PIECE_BYTES
+            piece = next(pieces, b"")[offset : offset + end - start]
+            if not piece:
+                raise ContentLost(DAMAGED)
+            yield piece
+            start += len(piece)
+    finally:
+        close = getattr(pieces, "close", None)
+        if close is not None:
+            close()

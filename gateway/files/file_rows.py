@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from gateway.jobs.job_rows import JobOwner
+from gateway.jobs.job_rows import JobOwner, lock_organization
 from gateway.store.database import Database
 
 STORED = "uploaded"  # a file
@@ -138,6 +138,21 @@ class FileRows:
         """Return the bytes that an organization stores."""
         return int(self._fetch(STORED_BYTES, (organization, organization))[0][0])
 
+    def totals(self) -> tuple[int, int]:
+        """Return the number of stored contents of all organizations, and their bytes."""
+        sql = (
+            "SELECT COUNT(*), COALESCE(SUM(size), 0) FROM (SELECT content, size FROM stored_file WHERE content <> '' "
+            "UNION SELECT content, size FROM file_part) AS contents"
+        )
+        count, size = self._fetch(sql, ())[0]
+        return int(count), int(size)
+
+    def newest(self, limit: int) -> list[FileRow]:
+        """Return the newest files with contents."""
+        return [
+            FileRow(*row) for row in self._fetch(f"{SELECT} WHERE content <> '' ORDER BY id DESC LIMIT ?", (limit,))
+        ]
+
     def purge(self, now_us: int) -> tuple[int, list[str]]:
         """Delete some files and uploads that have expired; return how many, and their contents. Of uploads with
         many parts, few are deleted at once."""
@@ -174,9 +189,7 @@ class FileRows:
     def _stored(self, organization: str) -> int:
         """Return the bytes that an organization stores. Until the end of this write, its other writes wait here: two
         files that are stored at the same time would not count each other."""
-        if self.database.kind == "postgresql":  # SQLite has one writer
-            locking = "SELECT 1 FROM organization WHERE id = ? FOR NO KEY UPDATE"
-            self.database.execute(locking, (organization,)).fetchone()
+        lock_organization(self.database, organization)
         return int(self.database.execute(STORED_BYTES, (organization, organization)).fetchone()[0])
 
     def _move(self, upload: FileRow, state: str, made: str) -> bool:

@@ -1,6 +1,7 @@
 """Files of projects, as the surfaces use them: stored, listed, read, deleted, and uploaded in parts."""
 
 import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -12,7 +13,8 @@ from gateway.callers.authentication import Caller
 from gateway.callers.vault import Vault
 from gateway.clock import DAY_US, HOUR_US, SECOND_US, Clock
 from gateway.configuration.settings import FileSettings
-from gateway.errors import Conflict, InvalidRequest, NotFound, RequestTooLarge
+from gateway.errors import Conflict, InvalidRequest, NotFound, RequestTooLarge, Unavailable
+from gateway.files.content_store import ContentStore
 from gateway.files.file_contents import FileContents
 from gateway.files.file_rows import CANCELED, COMPLETED, KEPT, PENDING, STORED, FileRow, FileRows, PartRow
 from gateway.jobs.job_rows import owner_of
@@ -20,6 +22,7 @@ from gateway.neutral.own_files import FILE_PREFIX
 from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.threads import compute
 from gateway.store.database import Database
+from gateway.store.installation_identity import claim_value
 
 UPLOAD_PREFIX = "upload"
 PART_PREFIX = "part"
@@ -33,11 +36,19 @@ ECHOED_ID_LENGTH = 80
 UNKNOWN = "There is no file {} in this project."
 UNKNOWN_UPLOAD = "There is no upload {} in this project."
 SWEEP_AGE_US = HOUR_US  # an upload in progress has no row yet
+CHECKED = 100  # contents that a check reads
+OBJECTS_ID = "objects_id"  # a value of the installation that marks its objects
+SHARED_PREFIX = (
+    "Another installation stores files under the prefix {!r} of the same bucket, so lost contents are not deleted. "
+    "Give each installation a files.s3_prefix of its own."
+)
 SWEPT = 200  # contents that one query looks up
 ZERO_RETENTION = (
     "The organization is under zero data retention, so the gateway stores no files: send the content in the request."
 )
 FULL = "The organization's files would exceed {} MB, which is the limit (files.organization_mb). Delete some first."
+
+log = logging.getLogger("gateway")
 
 
 class NewFile(NamedTuple):
@@ -236,9 +247,43 @@ class Files:
     def sweep(self, should_continue: ShouldContinue = always) -> None:
         """Delete contents of this node that no file has: of an upload that was interrupted, or of a file that another
         node deleted. Unavailable: the next round continues."""
-        old = self._contents.older_than(SWEEP_AGE_US, self._clock.now_us())
-        while should_continue() and (some := compute(_take, old)):
-            self._contents.delete(self._rows.unknown(some))
+        self._sweep(self._contents.folder, should_continue)
+
+    def sweep_objects(self, should_continue: ShouldContinue = always) -> None:
+        """Delete contents of the object store that no file has, if there is one. Nothing is deleted where another
+        installation stores under the same prefix. Unavailable."""
+        objects = self._contents.objects
+        if objects is None:
+            return
+        installation = claim_value(self._rows.database, OBJECTS_ID, ids.new_hex())
+        if objects.claim(installation):
+            self._sweep(objects, should_continue)
+        else:
+            log.error("%s", SHARED_PREFIX.format(objects.bucket.prefix))
+
+    def _sweep(self, store: ContentStore, should_continue: ShouldContinue) -> None:
+        old = store.older_than(SWEEP_AGE_US, self._clock.now_us())
+        while should_continue() and (some := _take(old) if store is self._contents.objects else compute(_take, old)):
+            store.delete(self._rows.unknown(some))
+
+    # For operators.
+
+    def check(self) -> list[str]:
+        """Return what is wrong with the store of contents: whether it works, and which of the newest contents it does
+        not have."""
+        try:
+            if self._contents.objects is not None:
+                self._contents.objects.check()
+        except Unavailable as error:
+            return [f"The contents of files cannot be stored: {error.message}"]
+        problems = []
+        for file in self._rows.newest(CHECKED):
+            try:
+                for _ in self._contents.read(file.content, 0, min(file.size, 1)):
+                    pass
+            except Unavailable as error:
+                problems.append(f"The content of {file.id} cannot be read: {error.message}")
+        return problems
 
     def _store(self, caller: Caller, new: NewFile, pieces: Iterable[bytes]) -> FileRow:
         content, size = self._contents.write(pieces)

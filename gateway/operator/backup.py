@@ -15,6 +15,8 @@ from gateway.clock import to_iso
 from gateway.configuration.settings import DatabaseSettings
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest
+from gateway.files.file_rows import FileRows
+from gateway.files.opened_contents import describe_place
 from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.output import AS_JSON, is_json, print_json
 from gateway.operator.running import SQLITE, announce
@@ -188,7 +190,8 @@ SECRETS = (HASH_SECRET, ENCRYPTION_KEY)
 def backup(ctx: click.Context, file: Path) -> None:
     """Copy a consistent snapshot of the database into FILE (mode 0600), even while the gateway runs.
 
-    The secrets are not included. The backup is useless without them, so back them up separately.
+    The secrets are not included. The backup is useless without them, so back them up separately, and the contents of
+    files too.
     """
     installation = ctx.with_resource(opened())
     source = path_of(installation.settings.database)
@@ -200,12 +203,17 @@ def backup(ctx: click.Context, file: Path) -> None:
     copy(source, file)
     size = file.stat().st_size
     places = {name: _place_of(installation, name) for name in SECRETS}
+    contents, stored_bytes = FileRows(installation.database).totals()
+    folder = describe_place(installation.settings)
     if is_json():
-        print_json({"file": str(file.absolute()), "bytes": size, "secrets": places})
+        stored = {"place": folder, "contents": contents, "bytes": stored_bytes}
+        print_json({"file": str(file.absolute()), "bytes": size, "secrets": places, "files": stored})
         return
     click.echo(f"The database was copied to {file} ({size:,} bytes).")
     for name, place in places.items():
         click.echo(f"Not included, back it up separately: {name} ({place}).")
+    if contents:
+        click.echo(f"Not included, back them up separately: {contents} files ({stored_bytes:,} bytes) in {folder}.")
 
 
 @click.command()
@@ -247,6 +255,9 @@ def restore(ctx: click.Context, file: Path, verify: bool) -> None:
             f"Revoked or replaced since the backup, and now valid again: {name.replace('_', ' ')} {', '.join(shown)}.",
             err=True,
         )
+    if facts["files"]:
+        place = describe_place(current.settings)
+        click.echo(f"It needs the contents of {facts['files']} files, which are not part of it, in {place}.")
     if not verify:
         click.echo("The database was replaced by the backup.")
         if kept:
@@ -280,7 +291,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def prove(path: Path, epoch: int) -> dict[str, int]:
-    """Migrate and verify a copy. Return the numbers of organizations and usage rows.
+    """Migrate and verify a copy. Return the numbers of organizations, usage rows and contents of files.
 
     Its worker epochs continue after `epoch`, because journals in the data folder belong to earlier epochs. Raises
     Conflict or SettingsError if the copy is not usable.
@@ -305,7 +316,7 @@ def _prove(copied: Installation, epoch: int) -> dict[str, int]:
     database.write(settle)
     count = "SELECT (SELECT count(*) FROM organization), (SELECT count(*) FROM usage)"
     organizations, usage = database.read(lambda: database.execute(count).fetchone())
-    return {"organizations": organizations, "usage": usage}
+    return {"organizations": organizations, "usage": usage, "files": FileRows(database).totals()[0]}
 
 
 def find_revived(current: Path, draft: Path) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ from gateway.configuration.file import SettingsError
 from gateway.configuration.settings import MANAGE
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest
+from gateway.files.file_rows import FileRows
 from gateway.money import format_usd
 from gateway.operator import running
 from gateway.operator.installation_commands import Installation, opened
@@ -76,9 +77,9 @@ def _check_database(installation: Installation) -> None:
 @click.pass_context
 def doctor(ctx: click.Context, force: bool) -> int:
     """Update the rollups and close past hours, then compare ledger, balances, counters, leases, usage rows and rollups;
-    and usage rows with those in ClickHouse, if there is one.
+    and usage rows with those in ClickHouse, if there is one. Read the newest files, and check their object store.
 
-    The exit status is 1 if there is any difference.
+    The exit status is 1 if there is any difference or problem.
     """
     installation = ctx.with_resource(opened())
     check_same(installation, force)
@@ -94,6 +95,8 @@ def doctor(ctx: click.Context, force: bool) -> int:
     differences = examine(installation.database)
     if installation.settings.analytics.clickhouse_url:
         differences += installation.services.billing.usage_sink.check()
+    if installation.settings.files.s3_bucket_url or FileRows(installation.database).totals()[0]:
+        differences += installation.services.engine.files.check()
     if is_json():
         print_json({"agree": not differences, "differences": differences})
     else:

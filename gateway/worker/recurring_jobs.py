@@ -538,6 +538,7 @@ JOB_TABLE = (
     RecurringJob("job_callbacks", 2.0, Scope.INSTALLATION, _steps("engine.batches.deliveries.run")),
     RecurringJob("batch_jobs", 3600.0, Scope.INSTALLATION, _steps("engine.batches.purge")),
     RecurringJob("stored_files", 60.0, Scope.INSTALLATION, _steps("engine.files.purge")),
+    RecurringJob("file_objects", 3600.0, Scope.INSTALLATION, _steps("engine.files.sweep_objects")),
     RecurringJob("mail", 2.0, Scope.INSTALLATION, _steps("telemetry.mail.deliver")),
     RecurringJob("alerts", 2.0, Scope.INSTALLATION, _steps("telemetry.alerts.deliver")),
     RecurringJob("past_alerts", 3600.0, Scope.INSTALLATION, _steps("telemetry.alert_history.forget")),

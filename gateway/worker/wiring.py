@@ -60,7 +60,7 @@ from gateway.engine.realtime.engine import RealtimeEngine
 from gateway.engine.retention import Retention
 from gateway.engine.routing_decisions import Decisions
 from gateway.engine.stored_responses import StoredResponses
-from gateway.files.file_contents import FileContents
+from gateway.files.opened_contents import open_contents
 from gateway.files.project_files import Files
 from gateway.jobs.response_jobs import ResponseJobs
 from gateway.jobs.rounds import StoreClock
@@ -81,6 +81,7 @@ from gateway.money import NANO
 from gateway.neutral.request import Request
 from gateway.oauth.authorization_server import OAuth
 from gateway.providers.credentials import Credentials
+from gateway.providers.identities.upstream_identity import UpstreamIdentities
 from gateway.providers.job_calls import JobCalls
 from gateway.providers.model_discovery import Discovery
 from gateway.providers.registry import make_identities, make_protocols, make_upstreams
@@ -434,7 +435,7 @@ def _open_engine(
     shares = CallerShares(billing.budgets, clock)
     catalogue = routing.catalogue.current
     routes = ModelRoutes(routing.routes, settlements.limits, shares, sessions, lifetimes, catalogue, base.hash_key)
-    files = _open_files(base)
+    files = _open_files(base, routing.identities)
     executor: Executor[Request] = Executor(parts)
     guarding.checks.classify = partial(ask_model, executor, clock)
     return EngineServices(
@@ -466,13 +467,14 @@ def _open_engine(
         videos=_open_videos(base, accounts, routing, parts),
         files=files,
         batches=_open_batches(base, files),
-        response_jobs=ResponseJobs(store.database, store.vault, clock),
+        response_jobs=ResponseJobs(store.database, store.vault, clock, bodies),
     )
 
 
-def _open_files(base: WorkerBase) -> Files:
+def _open_files(base: WorkerBase, identities: UpstreamIdentities) -> Files:
     store = base.store
-    contents = FileContents(base.settings.files_dir, store.vault)
+    states = base.telemetry.states
+    contents = open_contents(base.settings, store.vault, base.transport, base.clock, states, identities)
     clock = StoreClock(store.database, base.clock)
     return Files(store.database, contents, store.vault, clock, base.settings.files)
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 DEFAULT_PORTS = {"https": 443, "http": 80}
+CONTENT_DIGEST = "x-amz-content-sha256"  # a header that S3 alone requires
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ def sign(
 ) -> dict[str, str]:
     """Return the headers with a signature, which covers all of them, the host, the URL and the body.
 
-    The names in `headers` must be in lower case.
+    The names in `headers` must be in lower case. With the digest of the body in the header CONTENT_DIGEST the signature
+    is one for S3.
     """
     signed = {**headers, "x-amz-date": scope.stamp}
     if key.session:
@@ -82,17 +84,22 @@ def host_of(url: str) -> str:
 def _canonical(method: str, url: str, headers: dict[str, str], body: bytes) -> str:
     """Return the canonical request. The path is encoded a second time, as for every service except S3."""
     parts = urlsplit(url)
+    path = parts.path or "/"
+    digest = headers.get(CONTENT_DIGEST)
+    if digest is None:
+        path = quote(path, safe="/~")
+        digest = hashlib.sha256(body).hexdigest()
     pairs = sorted(tuple(pair.partition("=")[::2]) for pair in parts.query.split("&") if pair)
     lines = [f"{name}:{' '.join(headers[name].split())}" for name in sorted(headers)]
     return "\n".join(
         (
             method,
-            quote(parts.path or "/", safe="/~"),
+            path,
             "&".join(f"{name}={value}" for name, value in pairs),
             *lines,
             "",
             ";".join(sorted(headers)),
-            hashlib.sha256(body).hexdigest(),
+            digest,
         )
     )
 

@@ -140,6 +140,13 @@ class UpstreamIdentity:
             token = self._wait()
         return self._with(target, token)
 
+    def fetch_secret(self) -> str:
+        """Return the current token; waits if there is none. IdentityFailed."""
+        token = self._token
+        if token is None or self._clock.monotonic() >= self._until:
+            token = self._wait()
+        return token.secret
+
     def renew_rejected(self, target: Target, reply: UpstreamReply) -> Target | None:
         """Return the target with a newer token after the provider rejected that of `target`; None where the provider
         did not reject the token, or there is no other one."""

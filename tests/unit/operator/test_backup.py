@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from gateway.control.version import Control
+from gateway.files.file_rows import FileRow, FileRows
 from gateway.operator import backup
-from gateway.operator.installation_commands import Installation
+from gateway.operator.installation_commands import Installation, opened
 
 pytestmark = pytest.mark.parametrize("run", ["sqlite"], indirect=True)
 
@@ -27,7 +28,7 @@ def test_a_backup_is_restored_and_the_previous_database_is_kept(run, tmp_path: P
     run("keys", "create", "--description", "Later")
     assert "Later" in run("keys", "list")
     proof = json.loads(run("restore", str(file), "--verify", "--json"))
-    assert proof == {"organizations": 1, "usage": 0, "restored": False, "kept": None, "revived": {}}
+    assert proof == {"organizations": 1, "usage": 0, "files": 0, "restored": False, "kept": None, "revived": {}}
     assert "Later" in run("keys", "list")
     before = epoch()
     kept = json.loads(run("restore", str(file), "--json"))["kept"]
@@ -35,6 +36,21 @@ def test_a_backup_is_restored_and_the_previous_database_is_kept(run, tmp_path: P
     assert run("doctor").endswith("The books agree.")
     with sqlite3.connect(kept) as connection:
         assert connection.execute("SELECT count(*) FROM api_key").fetchone() == (2,)
+
+
+def test_backup_restore_and_doctor_say_where_the_contents_of_files_are(run, tmp_path: Path) -> None:
+    assert "files" not in run("backup", str(tmp_path / "before.db"))
+    with opened() as one:
+        owner = one.database.query_rows("SELECT organization_id, id FROM project", ())[0]
+        file = FileRow(f"file_{'a' * 32}", *owner, "k", "uploaded", "", "text/plain", "batch", 1500, 1, None, "c" * 32)
+        FileRows(one.database).insert(file)
+        folder = one.settings.files_dir.absolute()
+    output = run("backup", str(tmp_path / "backup.db"))
+    assert f"Not included, back them up separately: 1 files (1,500 bytes) in the folder {folder}." in output
+    assert f"of 1 files, which are not part of it, in the folder {folder}." in run(
+        "restore", str(tmp_path / "backup.db"), "--verify"
+    )
+    assert f"The content of {file.id} cannot be read" in run("doctor", status=1)
 
 
 def test_a_restore_names_what_was_revoked_since_the_backup(run, tmp_path: Path) -> None:
