@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help serve install test extended check lint types architecture bench bench-quick bench-statistics bench-storage month profile wheel release container soak fuzz kills sessions templates public-client agents ai-sdk gemini media realtime mcp memory fairness stock-server drills browser screenshots console-assets clean requirements pages catalogue
+.PHONY: help serve install test extended check lint types architecture bench bench-quick bench-statistics bench-storage month profile wheel release container soak fuzz kills batch-kills sessions templates public-client agents ai-sdk gemini media realtime mcp memory fairness stock-server drills browser screenshots console-assets clean requirements pages catalogue
 
 # Set everything up and serve on http://127.0.0.1:4001.
 serve: install
@@ -109,6 +109,12 @@ sessions: .venv/test.stamp
 REQUESTS ?= 20000
 kills: .venv/test.stamp .venv/clickhouse.stamp
 	REQUESTS=$(REQUESTS) $(BIN)/pytest tests/soak/test_many_requests.py -m soak -s
+
+# Send a batch of LINES through two nodes on PostgreSQL with Redis while a worker is killed every ten seconds, with
+# small requests beside it; prints its time, the growth of memory and the delays.
+LINES ?= 4000
+batch-kills: .venv/test.stamp
+	LINES=$(LINES) $(BIN)/pytest tests/soak/test_many_lines.py -m soak -s
 
 # Run all property tests on new examples; then the parsers of callers' and providers' data, requests that the API
 # description allows, and requests to the OAuth endpoints for FUZZ_S seconds. `make test` runs a few fixed examples of each.

@@ -269,15 +269,17 @@ class Batches:
             projects.ensure_callback_secret(
                 self._database, self._control, self._vault, caller.project_id, actor=caller.user_id
             )
-        sql = f"SELECT COUNT(*) FROM {TABLE} WHERE organization = ? AND due_at IS NOT NULL"
-        if int(self._database.query_rows(sql, (caller.organization_id,))[0][0]) >= MAX_WAITING:
+        payer = billing_identity_of(caller).without_credits
+        check = partial(self._check_number, caller.organization_id)
+        self._holds.place(job.id, payer, CostBound(0, 0, 0, True), self.rows.insert_rows(job), check=check)
+        return job
+
+    def _check_number(self, organization: str) -> None:
+        if self.rows.count_unended(organization) >= MAX_WAITING:
             raise InvalidRequest(
                 f"The organization has {MAX_WAITING} batches that have not ended, which is the limit.",
                 code="too_many_batches",
             )
-        payer = billing_identity_of(caller).without_credits
-        self._holds.place(job.id, payer, CostBound(0, 0, 0, True), self.rows.insert_rows(job))
-        return job
 
     def _page(self, owner: JobOwner, after: str, limit: int, newest_first: bool, prefix: str) -> list[BatchJob]:
         page = self.rows.page(owner, after, limit, newest_first)

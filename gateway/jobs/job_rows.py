@@ -64,6 +64,12 @@ def owner_of(caller: Caller) -> JobOwner:
     return JobOwner(caller.project_id, "" if caller.key_kind == "user" else caller.key_id)
 
 
+def lock_organization(database: Database, organization: str) -> None:
+    """Let other writes that call this for the same organization wait until the end of this one."""
+    if database.kind == "postgresql":  # SQLite has one writer
+        database.execute("SELECT 1 FROM organization WHERE id = ? FOR NO KEY UPDATE", (organization,)).fetchone()
+
+
 J = TypeVar("J", bound=JobRow)
 
 
@@ -108,6 +114,13 @@ class JobRows(Generic[J]):
     def delete_rows(self, ident: str) -> list[Row]:
         """Return the rows that delete a job and its callback, if they exist."""
         return [(self._delete_callback, (EVENT_PREFIX + ident,)), (self._delete_job, (ident,))]
+
+    def count_unended(self, organization: str) -> int:
+        """Return how many jobs of an organization have not ended; inside a write. Until its end, the next write that
+        counts them waits here: two jobs that are begun at the same time would not count each other."""
+        lock_organization(self.database, organization)
+        sql = f"SELECT COUNT(*) FROM {self._table} WHERE organization = ? AND due_at IS NOT NULL"
+        return int(self.database.execute(sql, (organization,)).fetchone()[0])
 
     def change(self, job: J, **values: Any) -> J | None:
         """Set columns of a job with unchanged state and `due_at`; None when another worker changed it."""

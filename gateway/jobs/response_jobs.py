@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 from gateway.callers.authentication import Caller, response_scope
 from gateway.callers.vault import Vault
 from gateway.clock import DAY_US, SECOND_US, Clock
-from gateway.errors import GatewayError, InvalidRequest, Unavailable
+from gateway.errors import GatewayError, InvalidRequest, Overloaded, Unavailable
 from gateway.jobs.job_rows import CALLBACK_TABLE, JobRows, JobTransitions
 from gateway.jobs.rounds import StoreClock
 from gateway.metering.payload_table import LARGE, pack_off_loop, unpack_off_loop
+from gateway.runtime.byte_budget import ByteBudget, HeldBytes
 from gateway.runtime.loop_turns import ShouldContinue, always
-from gateway.runtime.threads import compute_if, pause, spawn, work_for
+from gateway.runtime.threads import compute_if, holding, pause, spawn, work_for
 from gateway.store.database import Database
 
 TABLE = "response_job"
@@ -48,6 +49,7 @@ MAX_READ_S = 3600.0
 KEEP_DAYS = 30
 KEEP_EVENTS_US = DAY_US  # after the end
 MAX_RUNNING = 200  # of an organization
+SHARE = 4  # bytes in memory for each byte of a request that another worker left
 PAGE_EVENTS = 50
 DELETED_EVENTS = 500  # rows that one transaction deletes
 EVENT = b"event: "
@@ -93,8 +95,9 @@ class ResponseJobs:
     """The background responses of a worker; `running` are those that it makes. `maker` is set when the surfaces are
     there."""
 
-    def __init__(self, database: Database, vault: Vault, clock: Clock) -> None:
+    def __init__(self, database: Database, vault: Vault, clock: Clock, memory: ByteBudget) -> None:
         self._database = database
+        self._memory = memory
         self._vault = vault
         self._clock = StoreClock(database, clock)
         self.rows: JobRows[ResponseJob] = JobRows(
@@ -105,13 +108,6 @@ class ResponseJobs:
 
     def begin(self, caller: Caller, ident: str, request: bytes, response: bytes) -> ResponseJob:
         """Insert a response and begin to make it. InvalidRequest (too_many_background_responses), Unavailable."""
-        sql = f"SELECT COUNT(*) FROM {TABLE} WHERE organization = ? AND state IN (?, ?)"
-        params = (caller.organization_id, QUEUED, IN_PROGRESS)
-        if int(self._database.query_rows(sql, params)[0][0]) >= MAX_RUNNING:
-            raise InvalidRequest(
-                f"The organization has {MAX_RUNNING} background responses in progress, which is the limit.",
-                code="too_many_background_responses",
-            )
         now = self._clock.now_us()
         job = ResponseJob(
             id=ident,
@@ -127,6 +123,11 @@ class ResponseJobs:
         )
 
         def insert() -> None:
+            if self.rows.count_unended(job.organization) >= MAX_RUNNING:
+                raise InvalidRequest(
+                    f"The organization has {MAX_RUNNING} background responses in progress, which is the limit.",
+                    code="too_many_background_responses",
+                )
             for statement, values in self.rows.insert_rows(job):
                 self._database.execute(statement.sql, values)
 
@@ -202,7 +203,7 @@ class ResponseJobs:
             if claimed is None or claimed.has_ended:  # it was cancelled or deleted meanwhile
                 continue
             if claimed.state == QUEUED:
-                spawn(self._make, claimed)
+                spawn(self._make_again, claimed)
             else:
                 self._fail(claimed, None, self._following(claimed.id))
 
@@ -215,6 +216,18 @@ class ResponseJobs:
             continue
 
     # Making a response.
+
+    def _make_again(self, job: ResponseJob) -> None:
+        """Make a response whose creation did not: its request counts in the memory budgets, as that of a caller."""
+        held = HeldBytes(self._memory, job.organization)
+        try:
+            held.grow(len(job.request) * SHARE)
+            with holding(held):
+                self._make(job)
+        except Overloaded:
+            log.warning("the background response %s waits until this worker has memory for it", job.id)
+        finally:
+            held.release()
 
     def _make(self, job: ResponseJob) -> None:
         self.running.add(job.id)

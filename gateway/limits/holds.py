@@ -81,14 +81,16 @@ class Holds:
         cost_bound: CostBound,
         rows: Sequence[Row] = (),
         patient: bool = True,
+        check: Callable[[], None] | None = None,
     ) -> JobHold:
         """Reserve the most that `cost_bound` can cost from every budget of `payer`, or from none. Idempotent: a job has
         one hold.
 
-        `rows` are written in the same transaction. Unless `patient` is False, the call waits a moment for unused
-        amounts in the leases of workers. SpendingLimitReached, OutOfCredits, Unavailable.
+        `rows` are written in the same transaction; `check` is called in it before and may raise. Unless `patient` is
+        False, the call waits a moment for unused amounts in the leases of workers. SpendingLimitReached, OutOfCredits,
+        Unavailable.
         """
-        place = partial(self._place, ident, payer, cost_bound, rows)
+        place = partial(self._place, ident, payer, cost_bound, rows, check)
         outcome = self._try_to(place)
         rounds_left = WAIT_ROUNDS if patient else 0
         while isinstance(outcome, Shortage):
@@ -178,8 +180,12 @@ class Holds:
         """Return the ids of the budgets that a hold charges; inside a read or write."""
         return [budget for _, budget in self._leases(ident)]
 
-    def _place(self, ident: str, payer: Payer, cost_bound: CostBound, rows: Sequence[Row]) -> JobHold | Shortage:
+    def _place(
+        self, ident: str, payer: Payer, cost_bound: CostBound, rows: Sequence[Row], check: Callable[[], None] | None
+    ) -> JobHold | Shortage:
         database = self._database
+        if check is not None:
+            check()
         now = self._database.now_us()
         existing = self._find(ident)
         if existing is not None:

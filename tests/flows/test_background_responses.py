@@ -11,10 +11,13 @@ import pytest
 from fakes.openai import Answer, FakeOpenAI
 from openai import OpenAI
 from support.shared import Tenant
+from support.spending import until
 
 from gateway import ids
 from gateway.accounts import keys
 from gateway.jobs import response_jobs
+from gateway.runtime.byte_budget import ByteBudget
+from gateway.runtime.threads import pause
 
 MODEL = "gpt-4o-mini"
 TEXT = "One two three four five six seven eight nine ten eleven twelve."
@@ -133,6 +136,31 @@ def test_after_a_crash_a_begun_response_fails_and_a_queued_one_is_made(client: O
     assert wait_for(client, begun["queued"]).output_text == "Hello."
     failed = wait_for(client, begun["in_progress"])
     assert failed.status == "failed" and failed.error.code == "server_error"
+
+
+def test_a_response_that_another_worker_makes_waits_for_memory(
+    client: OpenAI, gateway: Tenant, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    jobs = gateway.services.engine.response_jobs
+    done = wait_for(client, client.responses.create(model=MODEL, input="Hello!", background=True).id)
+    job = jobs.rows.find(done.id)
+    assert job is not None
+    wire = {"model": MODEL, "input": "Hello!", "background": True, "stream": True}
+    request = jobs._vault.seal(json.dumps({"body": wire, "headers": {}, "peer": "", "base_url": ""}))
+    ident = f"resp_{ids.new_hex()}"
+    lost = job._replace(id=ident, state="queued", due_at=1, completed_at=None, request=request)
+    for statement, values in jobs.rows.insert_rows(lost):
+        jobs._database.write(partial(jobs._database.execute, statement.sql, values))
+    held = gateway.services.background.bodies.held
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "_memory", ByteBudget(100, 100))
+        jobs.recover()
+        pause(0.1)
+    assert client.responses.retrieve(ident).status == "queued" and "waits until this worker has memory" in caplog.text
+    jobs._database.change_rows("UPDATE response_job SET due_at = 1 WHERE id = ?", (ident,))
+    jobs.recover()
+    assert wait_for(client, ident).output_text == "Hello."
+    assert until(lambda: gateway.services.background.bodies.held == held)
 
 
 def test_a_key_of_the_project_sees_the_responses_of_a_customer_as_little_while_they_run_as_later(

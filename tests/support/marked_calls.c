@@ -3,6 +3,8 @@
  *
  * usage: marked_calls PROVIDER_PORT CONNECTIONS REQUESTS TOKENS KEY COUNTS_FILE PORT...
  *
+ * With 0 CONNECTIONS it sends nothing and only provides, for marks of requests that others send.
+ *
  * It sends a request for each mark from 0 to REQUESTS - 1, whose text is "mark:m<number>" and whose x-request-id is "m<number>". A connection goes on at the next PORT after
  * anything but a whole 200; a mark is never sent twice. After the last answer it prints "<seconds> <longest ms>"; the end
  * of standard input ends the provider and writes COUNTS_FILE: REQUESTS bytes with the calls of each mark, then REQUESTS
@@ -263,7 +265,7 @@ int main(int argc, char **argv) {
     epoll_fd = epoll_create1(0);
     listen_on(atoi(argv[1]));
     uint64_t began = now_ns();
-    send_all(connections);
+    if (connections) send_all(connections);
     printf("%.3f %llu\n", (double)(now_ns() - began) / 1e9, (unsigned long long)(longest_ns / 1000000));
     fflush(stdout);
     provide_on();

@@ -2,6 +2,8 @@
 and not the test limit the rate."""
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,3 +46,22 @@ class MarkedCalls:
         assert process.returncode == 0
         counts = file.read_bytes()
         return MarkedAnswers(float(seconds), int(longest_ms), counts[:requests], counts[requests:])
+
+    @contextmanager
+    def provide(self, marks: int, tokens: int) -> Iterator[bytearray]:
+        """Answer and count the marks of requests that others send. At the end of the context the yielded array has the
+        calls of each mark."""
+        file = self._folder / "counts"
+        calls = bytearray()
+        # The key and the ports of gateways are those of a client, which does not run.
+        command = [self._binary, *map(str, (self._port, 0, marks, tokens)), "none", file, "1"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdout.readline()
+            try:
+                yield calls
+            finally:
+                process.stdin.close()
+                process.wait()
+        assert process.returncode == 0
+        calls += file.read_bytes()[:marks]

@@ -23,6 +23,7 @@ from gateway.metering.outcomes.outcome_points import OutcomeExport, OutcomePoint
 from gateway.metering.outcomes.outcome_sums import list_of_member
 from gateway.metering.outcomes.outcome_table import store_exports
 from gateway.metering.usage_table import raw_id
+from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.state_changes import StateChange
 from gateway.store.database import Database
 from gateway.store.documents import Documents
@@ -157,7 +158,7 @@ def test_a_person_is_in_no_table_after_the_job_and_colleagues_keep_theirs(databa
 def test_batches_and_background_responses_of_a_person_end_and_are_purged(database: Database, clock) -> None:
     site = Site(database, Control.observer(database, clock), "acme")
     vault = Vault(("k" * 32,))
-    batches, responses = BatchRows(database, vault), ResponseJobs(database, vault, clock)
+    batches, responses = BatchRows(database, vault), ResponseJobs(database, vault, clock, ByteBudget(1, 1))
     person, colleague = site.add(EMAIL), site.add("ann@acme.example")
     for member in (person, colleague):
         owner = (site.id, site.project_id, "in_progress")
