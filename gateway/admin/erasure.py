@@ -67,6 +67,7 @@ RAISE_REQUESTS = (
     "ORDER BY id"
 )
 VIEWS = "SELECT name, query FROM saved_view WHERE user_id = ? AND organization_id = ? ORDER BY id"
+PRESETS = "SELECT name, content FROM playground_preset WHERE user_id = ? AND organization_id = ? ORDER BY id"
 PASSKEYS = "SELECT name, created_at, used_at FROM passkey WHERE user_id = ? ORDER BY id"
 SECOND_FACTOR = "SELECT 1 FROM second_factor WHERE user_id = ? AND confirmed_at IS NOT NULL"
 APPLICATIONS = (
@@ -158,6 +159,13 @@ class ExportedView(Struct, frozen=True):
     query: str
 
 
+class ExportedPreset(Struct, frozen=True):
+    """Settings of the playground that the person saved; `sealed` is their encrypted JSON."""
+
+    name: str
+    sealed: str
+
+
 class PersonalData(Struct, frozen=True):
     """The data about a person besides those of the member and the keys. `role_in` are the teams that the person leads,
     and the projects of which the person is an admin; `attributes` are those of all times."""
@@ -176,6 +184,7 @@ class PersonalData(Struct, frozen=True):
     applications: tuple[ExportedApplication, ...]
     limit_requests: tuple[ExportedRaiseRequest, ...]
     views: tuple[ExportedView, ...]
+    presets: tuple[ExportedPreset, ...]
     outcomes: tuple[MemberOutcome, ...]
     entries: tuple[audit.AuditEntry, ...]
 
@@ -270,6 +279,7 @@ def export_member(database: Database, member: MemberInfo) -> PersonalData:
             second_factor=bool(factors),
             applications=tuple(ExportedApplication(*row) for row in database.fetch(APPLICATIONS, here)),
             views=tuple(ExportedView(*row) for row in database.fetch(VIEWS, here)),
+            presets=tuple(ExportedPreset(*row) for row in database.fetch(PRESETS, here)),
             outcomes=tuple(list_of_member(database, member.id)),
             limit_requests=tuple(ExportedRaiseRequest(*row) for row in database.fetch(RAISE_REQUESTS, here)),
             entries=tuple(map(audit.read_entry, entries.order_by(Audit.seq.desc()).limit(MAX_ENTRIES))),
@@ -322,8 +332,9 @@ def _delete_of_member(database: Database, member: MemberInfo, words: set[str]) -
     ).execute()
     sql = "DELETE FROM limit_request WHERE organization = ? AND user_id = ?"
     database.execute(sql, (member.organization_id, member.user_id))
-    sql = "DELETE FROM saved_view WHERE organization_id = ? AND user_id = ?"
-    database.execute(sql, (member.organization_id, member.user_id))
+    for table in ("saved_view", "playground_preset"):
+        sql = f"DELETE FROM {table} WHERE organization_id = ? AND user_id = ?"
+        database.execute(sql, (member.organization_id, member.user_id))
     for address in addresses:
         # Applications name end users by their addresses; the counter of such a member stays.
         pattern = "%" + address.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") + "%"

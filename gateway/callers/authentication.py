@@ -13,6 +13,7 @@ import peewee
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gateway.callers import page_tokens
 from gateway.callers import tokens as tokens_module
 from gateway.callers.access import Level
 from gateway.callers.compliance import read_policy
@@ -196,12 +197,28 @@ class Authentication:
         unknown = CachedRefusal(Unauthenticated, _explain_unknown(token))
         if not tokens_module.well_formed(token):
             return unknown
+        if token.startswith(page_tokens.PREFIX):
+            return self._read_page_token(token, version) or unknown
         hashes = tokens_module.candidates(token, self._hash_keys)
         rows = self.look_up(lambda: list(_query(ApiKey.token_hash.in_(hashes))))
         if rows:
             renew_hash(self._database, ApiKey.token_hash, hashes)
             return _judge(rows, version)
         return unknown
+
+    def make_page_token(self, key_id: str, expires_at_us: int) -> str:
+        """Return a token that stands for a key until then (page_tokens.py). The caller has checked whose key it is."""
+        return page_tokens.make(page_tokens.PageToken(key_id, expires_at_us), self._hash_keys[0])
+
+    def _read_page_token(self, text: str, version: int) -> "Caller | CachedRefusal | None":
+        token = page_tokens.read(text, self._hash_keys)
+        if token is None:
+            return None
+        caller = _judge(self.look_up(lambda: list(_query(ApiKey.id == token.key_id))), version)
+        if isinstance(caller, Caller):
+            expires_at_us = min(caller.expires_at_us or token.expires_at_us, token.expires_at_us)
+            return dataclasses.replace(caller, expires_at_us=expires_at_us)
+        return caller
 
     def look_up(self, read: Callable[[], T]) -> T:
         """Return the result of `read` for a credential that is not in memory. The number of concurrent look-ups is

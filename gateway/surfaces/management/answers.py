@@ -405,6 +405,13 @@ class ExportedViewAnswer(Answer):
     query: str
 
 
+class ExportedPresetAnswer(Answer):
+    """Settings of the playground that the person saved, as JSON."""
+
+    name: str
+    content: str
+
+
 class OutcomeCounts(Answer):
     """What agents reported: counts, and seconds of active time."""
 
@@ -446,6 +453,7 @@ class PersonalDataAnswer(Answer):
     applications: Sequence[ExportedApplicationAnswer]
     limit_requests: Sequence[ExportedRaiseRequestAnswer]
     views: Sequence[ExportedViewAnswer]
+    presets: Sequence[ExportedPresetAnswer]
     outcomes: Sequence[ExportedOutcomeAnswer]
     audit: Sequence[AuditEntryAnswer]
 

@@ -18,6 +18,7 @@ from gateway.surfaces.management.answers import (
     ExportedInvitationAnswer,
     ExportedOutcomeAnswer,
     ExportedPasskeyAnswer,
+    ExportedPresetAnswer,
     ExportedRaiseRequestAnswer,
     ExportedSessionAnswer,
     ExportedViewAnswer,
@@ -57,6 +58,9 @@ def export(call: ManagedCall[MemberInfo]) -> PersonalDataAnswer:
         passkeys=[ExportedPasskeyAnswer.of(passkey) for passkey in data.passkeys],
         applications=[ExportedApplicationAnswer.of(application) for application in data.applications],
         views=[ExportedViewAnswer.of(view) for view in data.views],
+        presets=[
+            ExportedPresetAnswer(preset.name, call.services.store.vault.open(preset.sealed)) for preset in data.presets
+        ],
         outcomes=[
             ExportedOutcomeAnswer.of(outcome.figures, date=to_iso(outcome.day * DAY_US)[:10], agent=outcome.agent)
             for outcome in data.outcomes

@@ -8,10 +8,9 @@ import orjson
 import pytest
 
 from gateway import ids
-from gateway.accounts import audit, key_tags, keys, members, organizations, projects, saved_views
-from gateway.accounts.limit_drafts import LimitDraft
+from gateway.accounts import audit, key_tags, keys, members, organizations, playground_presets, projects, saved_views
 from gateway.accounts.members import MemberInfo
-from gateway.accounts.spending_limits import SpendingLimits
+from gateway.accounts.spending_limits import LimitDraft, SpendingLimits
 from gateway.admin.erasure import KIND, PAGE_ROWS, ErasureJob, erase_member, export_member
 from gateway.batches.batch_table import BatchJob, BatchRows
 from gateway.callers.vault import Vault
@@ -140,6 +139,8 @@ def test_a_person_is_in_no_table_after_the_job_and_colleagues_keep_theirs(databa
     limits.put(site.id, "users", LimitDraft((Subject("user", each=True),), 5), **BY)
     limits.ask(site.id, "users", 5, database.now_us() * 2, EMAIL, actor=person.user_id)
     saved_views.add(database, site.id, person.user_id, NAME, f"userId={EMAIL}", True)
+    place = (site.id, site.project_id)
+    playground_presets.save(database, Vault(("k" * 32,)), place, person.user_id, NAME, "{}", True)
     facts = {"organization": site.id, "member": EMAIL}
     AlertHistory(database).begin(StateChange("budget.spent", "budget 1", f"{EMAIL} spent it", facts=facts), 1)
     rule = limits.find(site.id, "users").rule
