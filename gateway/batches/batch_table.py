@@ -14,6 +14,7 @@ from gateway.store.journal import Row, Statement
 
 PREFIX = "batch"
 MESSAGES_PREFIX = "msgbatch"
+RUN_PREFIX = "batchrun"  # of logged requests that a person sends to another model in the console
 TABLE = "batch_job"
 PAGE_ROWS = 200
 

@@ -7,6 +7,7 @@ from msgspec import Struct, field
 from gateway.batches.batch_table import BatchError, BatchJob, BatchTask
 from gateway.batches.input_lines import InputLine
 from gateway.batches.line_port import LinePort
+from gateway.callers.authentication import Caller
 from gateway.errors import GatewayError, Overloaded, Unavailable
 from gateway.limits.cost_bound import Payer
 
@@ -33,10 +34,15 @@ class CheckedBatch(Struct):
 
 
 def check_lines(
-    port: LinePort, job: BatchJob, task: BatchTask, lines: Iterable[InputLine], max_lines: int
+    port: LinePort,
+    job: BatchJob,
+    task: BatchTask,
+    lines: Iterable[InputLine],
+    max_lines: int,
+    caller: Caller | None = None,
 ) -> CheckedBatch:
-    """Return the checked lines. Unavailable or Overloaded when the gateway cannot check them now, which
-    says nothing about a line."""
+    """Return the checked lines. `caller` is who would send them, None for the key of the batch. Unavailable or
+    Overloaded when the gateway cannot check them now, which says nothing about a line."""
     checked = CheckedBatch()
     seen: set[int] = set()
     for line in lines:
@@ -49,7 +55,7 @@ def check_lines(
         if problem:
             checked.errors.append(BatchError(INVALID_LINE, problem, line.number))
         else:
-            _measure(port, job, task, line, checked)
+            _measure(port, job, task, line, checked, caller)
         if len(checked.errors) >= MAX_ERRORS:
             break
     if not checked.total:
@@ -69,9 +75,11 @@ def _problem_of(job: BatchJob, line: InputLine, seen: set[int]) -> str:
     return ""
 
 
-def _measure(port: LinePort, job: BatchJob, task: BatchTask, line: InputLine, checked: CheckedBatch) -> None:
+def _measure(
+    port: LinePort, job: BatchJob, task: BatchTask, line: InputLine, checked: CheckedBatch, caller: Caller | None
+) -> None:
     try:
-        bound = port.measure(job, task, line)
+        bound = port.measure(job, task, line, caller)
     except (Unavailable, Overloaded):
         raise
     except GatewayError as error:

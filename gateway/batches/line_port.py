@@ -8,6 +8,7 @@ from msgspec import Struct
 from gateway.batches.batch_table import BatchJob, BatchTask
 from gateway.batches.input_lines import InputLine
 from gateway.billing.batch_reservation import SentLine
+from gateway.callers.authentication import Caller
 from gateway.limits.cost_bound import Payer
 from gateway.store.journal import Row
 
@@ -44,8 +45,9 @@ class LineSending(Struct, frozen=True):
 class LinePort(Protocol):
     """The surfaces, as batches see them."""
 
-    def measure(self, job: BatchJob, task: BatchTask, line: InputLine) -> LineBound:
-        """Check a line like any request and return its bound; nothing is sent or held. Raises its errors."""
+    def measure(self, job: BatchJob, task: BatchTask, line: InputLine, caller: Caller | None = None) -> LineBound:
+        """Check a line like any request and return its bound; nothing is sent or held. `caller`: who would send it,
+        None for the key of the batch. Raises its errors."""
 
     def send(self, job: BatchJob, task: BatchTask, line: InputLine, sending: LineSending) -> LineAnswer:
         """Send a line as a request. Never raises GatewayError."""

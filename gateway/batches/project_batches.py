@@ -7,20 +7,32 @@ from itertools import chain
 
 from gateway import ids
 from gateway.accounts import projects
-from gateway.batches.batch_runs import CLAIM_US, BatchRun, RunParts, clean_up, hold_all, lines_of
+from gateway.batches.batch_runs import (
+    CLAIM_US,
+    BatchRun,
+    LineOutcome,
+    RunParts,
+    clean_up,
+    hold_all,
+    join_results,
+    lines_of,
+)
 from gateway.batches.batch_table import (
     CANCELING,
     MESSAGES_PREFIX,
     PREFIX,
+    RUN_PREFIX,
     TABLE,
     TRANSITIONS,
     VALIDATING,
     BatchJob,
     BatchRows,
     BatchTask,
+    LineRow,
     LineRows,
 )
-from gateway.batches.line_checks import check_lines
+from gateway.batches.input_lines import read_lines
+from gateway.batches.line_checks import CheckedBatch, check_lines
 from gateway.batches.line_port import LinePort
 from gateway.billing.batch_reservation import release_batch
 from gateway.billing.context import billing_identity_of
@@ -38,11 +50,13 @@ from gateway.jobs.job_rows import CALLBACK_TABLE, JobOwner, owner_of
 from gateway.jobs.rounds import Rounds, StoreClock
 from gateway.limits.cost_bound import CostBound
 from gateway.limits.holds import Holds
+from gateway.money import format_usd
 from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.store.database import Database
 from gateway.transport import Transport
 
-KINDS = (PREFIX, MESSAGES_PREFIX)
+KINDS = (PREFIX, MESSAGES_PREFIX, RUN_PREFIX)
+HIDDEN_FILES = (f"{MESSAGES_PREFIX}_", f"{RUN_PREFIX}_")  # kinds whose results are read through the batch alone
 UNKNOWN = "There is no batch {} in this project."
 ECHOED_ID_LENGTH = 80
 MAX_RETRIES = 10  # concurrent changes of a batch while it is canceled
@@ -51,6 +65,7 @@ MAX_RUNS = 8
 LOST_AFTER_US = HOUR_US  # a batch of messages is inserted at once after its holds
 KEPT_AFTER_US = 168 * HOUR_US  # after the end of its window, in which a batch writes its files
 MAX_WAITING = 1000  # batches of an organization that have not ended
+BOUND_ROSE = "The requests can cost up to {} USD now, which is more than before. Look at the cost again."
 NO_RESULTS = "The batch is {}. Its results are available once it has ended."
 
 log = logging.getLogger("gateway")
@@ -97,12 +112,28 @@ class Batches:
             self._files.release(kept.id)
             raise
 
-    def create_checked(self, caller: Caller, endpoint: str, lines: Iterable[bytes], task: BatchTask) -> BatchJob:
+    def measure(self, caller: Caller, endpoint: str, lines: Iterable[bytes], task: BatchTask) -> CheckedBatch:
+        """Check lines as a batch would, with the most that they can cost; nothing is stored or held. InvalidRequest
+        under zero data retention, Unavailable."""
+        check_kept(caller)
+        job = self._draft(caller, RUN_PREFIX, endpoint, "", task)
+        read = read_lines(lines, self._parts.max_line_bytes)
+        return check_lines(self._port(), job, task, read, self._settings.max_lines, caller)
+
+    def create_checked(
+        self,
+        caller: Caller,
+        endpoint: str,
+        lines: Iterable[bytes],
+        task: BatchTask,
+        kind: str = MESSAGES_PREFIX,
+        most_nusd: int | None = None,
+    ) -> BatchJob:
         """Create a batch of lines that are checked and held before this returns. InvalidRequest for the first invalid
-        line, SpendingLimitReached, Unavailable."""
+        line, Conflict (bound_rose) if they can cost more than `most_nusd`, SpendingLimitReached, Unavailable."""
         check_kept(caller)
         kept = self._files.keep_pieces(caller, lines, self._kept_until())
-        job = self._draft(caller, MESSAGES_PREFIX, endpoint, kept.id, task)
+        job = self._draft(caller, kind, endpoint, kept.id, task)
         try:
             checked = check_lines(self._port(), job, task, lines_of(self._parts, job), self._settings.max_lines)
             if checked.errors:
@@ -110,6 +141,8 @@ class Batches:
                 number = (error.line or 1) - 1
                 param = f"requests.{number}" + (f".params.{error.param}" if error.param else "")
                 raise InvalidRequest(f"requests.{number}: {error.message}", param=param, code=error.code)
+            if most_nusd is not None and checked.bound_nusd > most_nusd:
+                raise Conflict(BOUND_ROSE.format(format_usd(checked.bound_nusd)), code="bound_rose")
             if not task.up_to_limit:
                 refusals = hold_all(self._holds, job.id, checked.bounds)
                 if refusals:
@@ -147,6 +180,10 @@ class Batches:
         kinds = (self._page(JobOwner(project_id), f"{kind}_{digits}", limit, True, kind) for kind in KINDS)
         return sorted(chain.from_iterable(kinds), key=lambda job: _digits_of(job.id), reverse=True)[:limit]
 
+    def runs(self, owner: JobOwner, limit: int) -> list[BatchJob]:
+        """Return the newest runs of logged requests of an owner."""
+        return self._page(owner, f"{RUN_PREFIX}_g", limit, True, RUN_PREFIX)
+
     def cancel(self, caller: Caller, ident: str) -> BatchJob:
         """Cancel a batch: no further line is sent, and what ran is billed. Conflict (batch_ended)."""
         return self.cancel_job(partial(self.find, caller, ident))
@@ -168,7 +205,10 @@ class Batches:
 
     def delete(self, caller: Caller, ident: str) -> None:
         """Delete a batch that has ended, with its hidden results. Conflict (batch_not_ended)."""
-        job = self.find(caller, ident)
+        self.delete_job(self.find(caller, ident))
+
+    def delete_job(self, job: BatchJob) -> None:
+        """Delete a batch, as `delete` does."""
         if not job.has_ended:
             raise Conflict("The batch has not ended. Cancel it first.", code="batch_not_ended")
         self._forget(job)
@@ -181,6 +221,14 @@ class Batches:
         if file is None:
             raise NotFound(NO_RESULTS.format(job.state), code="batch_not_ended")
         return self._files.open(file)
+
+    def results_so_far(self, job: BatchJob) -> Iterator[LineOutcome]:
+        """Yield the lines of a batch that has not ended, each with its result. InputLost, ContentLost, Unavailable."""
+        return join_results(lines_of(self._parts, job), self._parts.lines, job.id)
+
+    def answer_of(self, result: LineRow) -> bytes:
+        """Return the answer of a result."""
+        return self._parts.lines.open(result)
 
     def event_of(self, job_id: str) -> CallbackEvent | None:
         """Return the event for the end of a batch; None when it was deleted. Unavailable."""
@@ -289,7 +337,7 @@ class Batches:
         """Delete what belongs to an ended batch alone."""
         clean_up(self._parts, job)
         output = self._files.find_kept(job.ended.output_file) if job.ended.output_file else None
-        if output is not None and job.id.startswith(MESSAGES_PREFIX):
+        if output is not None and job.id.startswith(HIDDEN_FILES):
             self._files.release(output.id)
 
     def _port(self) -> LinePort:

@@ -60,11 +60,12 @@ class BatchPort:
         }
         self._send = {path: guard(services, operation) for path, operation in self.operations.items()}
 
-    def measure(self, job: BatchJob, task: BatchTask, line: InputLine) -> LineBound:
+    def measure(self, job: BatchJob, task: BatchTask, line: InputLine, caller: Caller | None = None) -> LineBound:
         """Return the bound of a line. Raises the errors of its request."""
         services = self._services
         inbound = _inbound(task, line, "")
-        inbound.caller = caller = self._caller(job)
+        caller = caller or self._caller(job)
+        inbound.caller = caller
 
         def prepare(operation: str, surface: str) -> RequestContext:
             context = auth_module.begin_line(services, inbound, caller, operation, surface, {TAG: job.id})
