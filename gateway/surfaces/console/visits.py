@@ -93,7 +93,7 @@ def as_json(view: Handler) -> Handler:
             problem = Unauthenticated("Your session has ended. Sign in again.")
         except GatewayError as error:
             problem = error
-        return json_reply({"message": problem.message}, inbound.shown_id, problem.status)
+        return json_reply({"message": problem.message, "code": problem.code}, inbound.shown_id, problem.status)
 
     handle.__doc__ = view.__doc__
     return handle

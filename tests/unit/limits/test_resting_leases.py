@@ -4,8 +4,7 @@ import pytest
 from support.limits import DOLLAR
 
 from gateway import ids
-from gateway.accounts.limit_drafts import LimitDraft
-from gateway.accounts.spending_limits import SpendingLimits
+from gateway.accounts.spending_limits import LimitDraft, SpendingLimits
 from gateway.errors import BudgetInUse, SpendingLimitReached
 from gateway.limits.cost_bound import CostBound, Payer
 from gateway.limits.lease_keeping import LOOK_S, RESTING_S, ROUND_S

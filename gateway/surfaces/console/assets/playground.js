@@ -1,32 +1,51 @@
-// The playground: calls /v1 with a short-lived key and shows the answers of one or two models. Whatever a model writes
-// is shown as text and never as markup; images and sound come from data and blob URLs only.
+// The playground: calls /v1 with a token of the chosen key, and shows the answers of one to four models. Conversations are
+// kept in the browser (playground_store.js), presets on the server.
 "use strict";
 
 (() => {
   const root = document.getElementById("playground");
   if (!root) return;
+  const {make, button, textOf} = playgroundAnswers;
+  const {Column} = playgroundColumns;
   const find = (selector, within = root) => within.querySelector(selector);
-  const api = root.dataset.api;
-  const IMAGE_URL = /^data:image\/(png|jpeg|webp|gif);base64,[A-Za-z0-9+/=]+$/;
-  const SHORTEST_CUT = 200;  // characters of a data URL that the code samples show whole
-  let controllers = [];
+  const data = root.dataset;
+  const MOST_COLUMNS = 4;
+  const MAX_FILE_BYTES = 15e6;
+  const CURRENT = `playground current ${data.user}`;
+  const KEEPING = `playground keeps ${data.user}`;
+  const HINTS = {
+    chat: "Answers appear here.", image: "Describe a picture.", speech: "Write what is to be said.",
+    transcription: "Attach a sound.", video: "Describe a video. It takes some minutes.",
+  };
+  const REPLAYED = ["temperature", "top_p", "max_tokens", "reasoning_effort"];
 
-  const getToken = makeKeySource(root.dataset.keys, root.dataset.csrf, () => find("[name=project]").value);
+  const mode = () => find("[name=mode]:checked").value;
+  const choice = () => find("#choice").value;
+  const project = () => find("#choice").selectedOptions[0]?.dataset.project ?? "";
+  const say = (text) => {
+    document.getElementById("live").textContent = text;
+    setTimeout(() => { document.getElementById("live").textContent = ""; }, 1500);
+  };
+  const report = (text) => {
+    find("#mistake").textContent = text;
+    find("#mistake").hidden = !text;
+  };
 
+  // ---- Calls ----
+
+  const makeSource = () => makeKeySource(data.keys, data.csrf, project, () => (choice() === project() ? "" : choice()));
+  let getToken = makeSource();
+
+  // Send a body of JSON or a form; without a body it is a GET.
   async function call(path, body, signal) {
-    const headers = {"Authorization": `Bearer ${await getToken()}`, "Content-Type": "application/json"};
-    const answer = await fetch(api + path, {method: "POST", credentials: "omit", headers, signal, body: JSON.stringify(body)});
+    const headers = {"Authorization": `Bearer ${await getToken()}`};
+    const isForm = body instanceof FormData;
+    if (body && !isForm) headers["Content-Type"] = "application/json";
+    const sent = body ? {method: "POST", body: isForm ? body : JSON.stringify(body)} : {};
+    const answer = await fetch(data.api + path, {...sent, credentials: "omit", headers, signal});
     if (answer.ok) return answer;
     const failure = await answer.json().catch(() => null);
-    const error = failure && failure.error;
-    throw new Error(`${answer.status}: ${(error && error.message) || "The request failed."}`);
-  }
-
-  function make(tag, text, name) {
-    const element = document.createElement(tag);
-    if (text) element.textContent = text;
-    if (name) element.className = name;
-    return element;
+    throw new Error(`${answer.status}: ${failure?.error?.message || "The request failed."}`);
   }
 
   function readJson(selector, what) {
@@ -37,535 +56,527 @@
       return JSON.parse(field.value);
     } catch (error) {
       field.setAttribute("aria-invalid", "true");
-      field.closest("details").open = true;
+      for (let box = field.closest("details"); box; box = box.parentElement.closest("details")) box.open = true;
       field.focus();
       throw new Error(`${what} is not JSON: ${error.message}`);
     }
   }
 
-  const mode = () => find("[name=mode]:checked").value;
-  const shown = (pane) => !pane.element.hidden;
-
   // ---- What is sent ----
 
-  function readSettings() {
-    const body = {};
-    const number = (name, field) => {
-      const text = find(`#${name}`).value.trim();
-      if (text && Number.isFinite(Number(text))) body[field] = Number(text);
-    };
-    number("temperature", "temperature");
-    number("max_tokens", "max_tokens");
-    const tools = readJson("#tools", "The list of tools");
-    if (tools) body.tools = tools;
-    return body;
+  function readFormat() {
+    const kind = find("#answer-kind").value;
+    if (kind !== "json_schema") return kind === "text" ? undefined : {type: kind};
+    const schema = readJson("#schema", "The schema of the answer");
+    if (!schema) throw new Error("The answer needs a schema. Edit it, or choose another format.");
+    return {type: "json_schema", json_schema: {name: find("#schema-name").value.trim() || "answer", strict: true, schema}};
   }
 
-  function buildBody(pane, messages) {
-    const model = pane.model.value.trim();
-    const extra = readJson("#extra", "The list of further parameters") || {};
-    if (mode() === "image") {
-      return {model, prompt: lastText(messages), response_format: "b64_json", ...extra};
-    }
-    if (mode() === "speech") {
-      const voice = find("#voice").value.trim();
-      return {model, input: lastText(messages), ...(voice && {voice}), ...extra};
+  function buildBody(column, messages) {
+    const model = column.model;
+    const params = column.readParams();
+    const shared = readJson("#extra", "The list of further parameters") ?? {};
+    const prompt = textOf(messages.findLast((message) => message.role === "user")?.content ?? "");
+    switch (mode()) {
+      case "image":
+        return {model, prompt, response_format: "b64_json", ...shared, ...params};
+      case "speech":
+        return {model, input: prompt, ...shared, ...params};
+      case "video":
+        return {model, prompt, ...shared, ...params};
+      case "transcription":
+        return {model, file: sound ?? "", ...(prompt && {prompt}), ...shared, ...params};
     }
     const system = find("#system").value.trim();
-    const start = system ? [{role: "system", content: system}] : [];
-    const body = {model, messages: [...start, ...messages], ...readSettings(), ...extra};
+    const tools = readJson("#tools", "The list of tools");
+    const format = readFormat();
+    const body = {
+      model, messages: [...(system ? [{role: "system", content: system}] : []), ...messages],
+      ...(tools?.length && {tools}), ...(format && {response_format: format}), ...shared, ...params,
+    };
     if (find("#stream").checked) Object.assign(body, {stream: true, stream_options: {include_usage: true}});
     return body;
   }
 
-  const PATHS = {chat: "/chat/completions", image: "/images/generations", speech: "/audio/speech"};
+  // ---- Columns ----
 
-  function lastText(messages) {
-    const last = messages.findLast((message) => message.role === "user");
-    return last ? textOf(last.content) : "";
+  const page = {
+    mode, buildBody, call, say, logs: data.logs,
+    hint: () => HINTS[mode()],
+    picker: new ModelPicker(data.models, choice),
+    pick: (column) => page.picker.open(mode(), column.model, (id) => {
+      column.choose(id);
+      column.chooser.focus();
+      changed();
+    }),
+    removeColumn(column) {
+      if (columns.length < 2) return;
+      column.controller?.abort();
+      columns.splice(columns.indexOf(column), 1);
+      column.element.remove();
+      arrange();
+      changed();
+      find("#add-column").focus();
+    },
+    changed: () => changed(),
+    run: (chosen) => run(chosen),
+    work: (task) => perform(task),
+  };
+  let columns = [];
+
+  function addColumn(model, params) {
+    const column = new Column(page, document.getElementById("column"), model, params);
+    columns.push(column);
+    find(".panes").append(column.element);
+    arrange();
+    return column;
   }
 
-  function textOf(content) {
-    if (typeof content === "string") return content;
-    if (!Array.isArray(content)) return "";
-    return content.filter((part) => part.type === "text").map((part) => part.text).join("\n");
-  }
-
-  // ---- What is shown ----
-
-  class Pane {
-    constructor(element) {
-      this.element = element;
-      this.model = find("input", element);
-      this.log = find(".transcript", element);
-      this.messages = [];
-      this.calls = [];
-    }
-
-    clear() {
-      this.messages = [];
-      this.calls = [];
-      this.log.replaceChildren(make("p", "Answers appear here.", "note"));
-    }
-
-    add(role, name) {
-      find(".note:only-child", this.log)?.remove();
-      const turn = make("div", "", `turn ${role}`);
-      turn.append(make("p", name, "who"));
-      this.log.append(turn);
-      return turn;
-    }
-
-    show(message) {
-      const turn = this.add(message.role, message.role === "user" ? "You" : message.role);
-      const text = textOf(message.content);
-      if (text) turn.append(make("div", text, "text"));
-      for (const part of Array.isArray(message.content) ? message.content : []) {
-        if (part.type === "image_url") showImage(turn, part.image_url && part.image_url.url);
-      }
-      for (const one of message.tool_calls || []) {
-        turn.append(make("pre", `${one.function && one.function.name}(${one.function && one.function.arguments})`));
-      }
-    }
-
-    scroll() {
-      this.log.scrollTop = this.log.scrollHeight;
+  function resetColumns(wanted) {
+    for (const column of columns) column.controller?.abort();
+    columns = [];
+    find(".panes").replaceChildren();
+    for (const one of wanted) {
+      const column = addColumn(one.model, one.params);
+      column.messages = one.messages ?? [];
+      column.draw();
     }
   }
 
-  function showImage(turn, url) {
-    if (IMAGE_URL.test(url || "")) {
-      const image = make("img");
-      image.src = url;
-      image.alt = "Image of the conversation";
-      turn.append(image);
-    } else if (/^https?:/.test(url || "")) {
-      turn.append(make("p", `Image at ${url}`, "note"));
-    }
-  }
-
-  const panes = [...root.querySelectorAll(".pane")].map((element) => new Pane(element));
-
-  // Cents, and below a dollar as many decimals as three significant digits need, like the amounts of other pages.
-  function roundUsd(value) {
-    const decimals = value > 0 && value < 1 ? 2 - Math.floor(Math.log10(value)) : 2;
-    return `$${value.toFixed(Math.min(9, Math.max(2, decimals))).replace(/(\.\d{2,}?)0+$/, "$1")}`;
-  }
-
-  function writeCost(cost) {
-    if (cost === undefined || cost === null || cost === "") return null;
-    const value = Number(cost);
-    const span = make("span", roundUsd(value));
-    span.title = `$${value.toFixed(9).replace(/0+$/, "").replace(/\.$/, "")}`;
-    return span;
-  }
-
-  function showFigures(turn, figures) {
-    const line = make("p", "", "figures");
-    const parts = [];
-    if (figures.first) parts.push(`first token ${Math.round(figures.first)} ms`);
-    parts.push(`${(figures.total / 1000).toFixed(2)} s`);
-    if (figures.usage && figures.usage.total_tokens) {
-      parts.push(`${figures.usage.prompt_tokens} + ${figures.usage.completion_tokens || 0} tokens`);
-    }
-    if (figures.served) parts.push(figures.served);
-    line.append(make("span", parts.join(" · ")));
-    const cost = writeCost(figures.cost);
-    if (cost) line.append(" · ", cost);
-    if (figures.log) {
-      const link = make("a", "Request");
-      link.href = `${root.dataset.logs}/${encodeURIComponent(figures.log)}`;
-      line.append(" · ", link);
-    }
-    turn.append(line);
-  }
-
-  // ---- Chat ----
-
-  async function* readEvents(answer) {
-    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    let rest = "";
-    for (;;) {
-      const {value, done} = await reader.read();
-      if (done) return;
-      const lines = (rest + value).split("\n");
-      rest = lines.pop();
-      for (const line of lines) {
-        const data = line.startsWith("data:") ? line.slice(5).trim() : "";
-        if (data && data !== "[DONE]") yield JSON.parse(data);
-      }
-    }
-  }
-
-  class Reply {
-    constructor(pane, name) {
-      this.turn = pane.add("assistant", name);
-      this.pane = pane;
-      this.text = make("div", "", "text");
-      this.turn.append(this.text);
-      this.content = "";
-      this.calls = [];
-      this.figures = {};
-    }
-
-    take(chunk) {
-      if (chunk.error) throw new Error(chunk.error.message || "The answer failed.");
-      if (chunk.usage) Object.assign(this.figures, {usage: chunk.usage, cost: chunk.usage.cost});
-      if (chunk.metadata) {
-        this.figures.log = chunk.metadata.log_id;
-        this.figures.served = `${chunk.metadata.used_provider}/${chunk.metadata.used_model}`;
-      }
-      const choice = chunk.choices && chunk.choices[0];
-      const delta = choice && (choice.delta || choice.message);
-      if (!delta) return;
-      const reasoning = delta.reasoning || delta.reasoning_content;
-      if (typeof reasoning === "string" && reasoning) this.think(reasoning);
-      if (delta.content) this.write(delta.content);
-      if (delta.refusal) this.write(delta.refusal);
-      for (const image of delta.images || []) showImage(this.turn, image.image_url && image.image_url.url);
-      for (const one of delta.tool_calls || []) this.takeCall(one);
-    }
-
-    write(text) {
-      this.content += text;
-      this.text.append(text);
-      this.pane.scroll();
-    }
-
-    think(text) {
-      if (!this.thoughts) {
-        const box = make("details");
-        this.thoughts = make("div", "", "text");
-        box.append(make("summary", "Reasoning"), this.thoughts);
-        this.text.before(box);
-      }
-      this.thoughts.append(text);
-    }
-
-    takeCall(one) {
-      const index = one.index ?? this.calls.length;
-      const known = this.calls[index] ??= {id: "", type: "function", function: {name: "", arguments: ""}};
-      if (one.id) known.id = one.id;
-      if (one.function && one.function.name) known.function.name += one.function.name;
-      if (one.function && one.function.arguments) known.function.arguments += one.function.arguments;
-    }
-
-    finish() {
-      const message = {role: "assistant", content: this.content || null};
-      const calls = this.calls.filter(Boolean);
-      if (calls.length) {
-        message.tool_calls = calls;
-        showCalls(this.pane, this.turn, calls);
-      }
-      this.pane.messages.push(message);
-    }
-  }
-
-  function showCalls(pane, turn, calls) {
-    pane.calls = calls.map((one) => ({id: one.id, result: null}));
-    calls.forEach((one, index) => {
-      const box = make("form", "", "tool");
-      box.setAttribute("hx-boost", "false");
-      const label = make("label", `Result of ${one.function.name}`);
-      const field = make("textarea");
-      field.rows = 2;
-      field.id = `result-${crypto.randomUUID()}`;
-      label.htmlFor = field.id;
-      const button = make("button", "Return the result", "small");
-      button.type = "submit";
-      box.append(make("pre", `${one.function.name}(${one.function.arguments})`), label, field, button);
-      box.addEventListener("submit", (event) => {
-        event.preventDefault();
-        if (pane.calls.length !== calls.length) return;
-        pane.calls[index].result = field.value;
-        field.readOnly = true;
-        button.disabled = true;
-        if (pane.calls.some((known) => known.result === null)) return;
-        for (const known of pane.calls) pane.messages.push({role: "tool", tool_call_id: known.id, content: known.result});
-        pane.calls = [];
-        run([pane]);
-      });
-      turn.append(box);
+  function arrange() {
+    root.dataset.mode = mode();
+    for (const part of root.querySelectorAll("[data-for]")) part.hidden = !part.dataset.for.split(" ").includes(mode());
+    find(".panes").dataset.count = columns.length;
+    find("#add-column").disabled = columns.length >= MOST_COLUMNS;
+    columns.forEach((column, index) => {
+      column.element.setAttribute("aria-label", columns.length > 1 ? `Model ${index + 1}` : "Model");
+      column.find(".remove").hidden = columns.length < 2;
+      column.chooser.id = `model-${index}`;
     });
-  }
-
-  async function chat(pane, signal) {
-    const body = buildBody(pane, pane.messages);
-    const reply = new Reply(pane, body.model);
-    const began = performance.now();
-    try {
-      const answer = await call(PATHS.chat, body, signal);
-      if (body.stream) {
-        for await (const chunk of readEvents(answer)) {
-          const known = reply.content.length;
-          reply.take(chunk);
-          if (!reply.figures.first && reply.content.length > known) reply.figures.first = performance.now() - began;
-        }
-      } else {
-        reply.take(await answer.json());
-      }
-      reply.finish();
-    } finally {
-      reply.figures.total = performance.now() - began;
-      showFigures(reply.turn, reply.figures);
-      pane.scroll();
-    }
-  }
-
-  // ---- Images and speech ----
-
-  async function draw(pane, signal) {
-    const body = buildBody(pane, pane.messages);
-    const began = performance.now();
-    const answer = await (await call(PATHS.image, body, signal)).json();
-    const turn = pane.add("assistant", body.model);
-    for (const one of answer.data || []) {
-      showImage(turn, one.b64_json ? `data:image/${kindOf(one.b64_json)};base64,${one.b64_json}` : one.url);
-    }
-    const usage = answer.usage || {};
-    const meta = answer.metadata || {};
-    showFigures(turn, {total: performance.now() - began, usage, cost: usage.cost, log: meta.log_id});
-  }
-
-  function kindOf(encoded) {
-    if (encoded.startsWith("/9j/")) return "jpeg";
-    return encoded.startsWith("UklGR") ? "webp" : "png";
-  }
-
-  async function speak(pane, signal) {
-    const body = buildBody(pane, pane.messages);
-    const began = performance.now();
-    const answer = await call(PATHS.speech, body, signal);
-    const sound = await answer.blob();
-    const turn = pane.add("assistant", body.model);
-    const player = make("audio");
-    player.controls = true;
-    player.src = URL.createObjectURL(sound);
-    turn.append(player);
-    const cost = answer.headers.get("x-llmgateway-cost") || answer.headers.get("x-llmgateway-estimated-cost");
-    showFigures(turn, {total: performance.now() - began, cost, log: answer.headers.get("x-request-id")});
-  }
-
-  const WORK = {chat, image: draw, speech: speak};
-
-  // ---- Sending ----
-
-  async function run(chosen) {
-    const stop = find("#stop");
-    const send = find("#send");
-    stop.hidden = false;
-    send.disabled = true;
-    controllers = chosen.map(() => new AbortController());
-    await Promise.all(chosen.map(async (pane, index) => {
-      try {
-        await WORK[mode()](pane, controllers[index].signal);
-      } catch (error) {
-        const text = error.name === "AbortError" ? "Stopped." : error.message;
-        const line = make("p", text, "problem");
-        line.setAttribute("role", "alert");
-        pane.log.append(line);
-        pane.scroll();
-      }
-    }));
-    stop.hidden = true;
-    send.disabled = false;
+    find("#files").accept = mode() === "transcription" ? "audio/*,video/*" : "image/*,audio/*,application/pdf";
+    find("#prompt").placeholder = mode() === "transcription" ? "Words that may occur (optional)" : "Write a message";
     writeCode();
   }
 
-  let attached = [];
+  // ---- Attachments ----
 
-  async function attach(files) {
-    attached = await Promise.all([...files].map((file) => new Promise((resolve, reject) => {
+  let attached = [];  // {part, url, name}
+  let sound = null;  // the file of a transcription
+  const names = new Map();  // data of an attachment → the name of its file
+
+  function readFile(file) {
+    return new Promise((resolve, reject) => {
       const reader = new FileReader();
       reader.onload = () => resolve(reader.result);
       reader.onerror = () => reject(reader.error);
       reader.readAsDataURL(file);
-    })));
-    find("#attached").textContent = attached.length ? `${attached.length} attached` : "";
+    });
+  }
+
+  async function attach(files) {
+    report("");
+    for (const file of files) {
+      if (file.size > MAX_FILE_BYTES) {
+        report(`${file.name} is larger than ${MAX_FILE_BYTES / 1e6} MB.`);
+        continue;
+      }
+      if (mode() === "transcription") {
+        sound = file;
+        attached = [{name: file.name}];
+        continue;
+      }
+      const url = await readFile(file);
+      const name = file.name || `pasted.${file.type.split("/")[1] ?? "bin"}`;
+      const part = partOf(file.type, url, name);
+      if (!part) report(`${name} is neither a picture, a sound (WAV or MP3) nor a PDF.`);
+      else attached.push({part, url, name});
+    }
+    showAttached();
+  }
+
+  function partOf(type, url, name) {
+    if (type.startsWith("image/")) {
+      names.set(url, name);
+      return {type: "image_url", image_url: {url}};
+    }
+    const format = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav"}[type];
+    if (format) {
+      const content = url.slice(url.indexOf(",") + 1);
+      names.set(content, name);
+      return {type: "input_audio", input_audio: {data: content, format}};
+    }
+    if (type !== "application/pdf") return null;
+    names.set(url, name);
+    return {type: "file", file: {filename: name, file_data: url}};
+  }
+
+  function showAttached() {
+    find("#attached").replaceChildren(...attached.map((one) => {
+      const chip = make("li", "", "chip");
+      if (one.part?.type === "image_url") {
+        const image = make("img");
+        image.src = one.url;
+        image.alt = "";
+        chip.append(image);
+      }
+      const remove = button("×", () => {
+        attached = attached.filter((other) => other !== one);
+        if (mode() === "transcription") sound = null;
+        showAttached();
+      }, `Remove ${one.name}`);
+      chip.append(make("span", one.name), remove);
+      return chip;
+    }));
+    find("#files").value = "";
     writeCode();
   }
 
   function typedMessage() {
     const text = find("#prompt").value;
-    if (!attached.length || mode() !== "chat") return {role: "user", content: text};
-    const images = attached.map((url) => ({type: "image_url", image_url: {url}}));
-    return {role: "user", content: [{type: "text", text}, ...images]};
+    const parts = attached.map((one) => one.part).filter(Boolean);
+    if (!parts.length || mode() !== "chat") return {role: "user", content: text};
+    return {role: "user", content: [...(text ? [{type: "text", text}] : []), ...parts]};
+  }
+
+  // ---- Sending ----
+
+  async function run(chosen) {
+    await perform(() => Promise.all(chosen.map((column) => column.answer())));
+  }
+
+  async function perform(task) {
+    arrangeSending(true);
+    try {
+      await task();
+    } catch (error) {
+      report(error.message);
+    } finally {
+      arrangeSending(columns.some((column) => column.controller));
+      changed();
+    }
+  }
+
+  function arrangeSending(busy) {
+    find("#stop").hidden = !busy;
+    find("#send").disabled = busy;
   }
 
   find("#composer").addEventListener("submit", (event) => {
     event.preventDefault();
     const field = find("#prompt");
-    const chosen = panes.filter(shown);
+    if (find("#send").disabled) return;
+    const missing = columns.find((column) => !column.model);
+    if (missing) { page.pick(missing); return; }
+    if (mode() === "transcription" ? !sound : !field.value.trim() && !attached.length) {
+      report(mode() === "transcription" ? "Attach a sound first." : "");
+      field.focus();
+      return;
+    }
     try {
-      chosen.forEach((pane) => buildBody(pane, pane.messages));
+      columns.forEach((column) => buildBody(column, column.wire()));
     } catch (error) {
       report(error.message);
       return;
     }
     report("");
-    const missing = chosen.find((pane) => !pane.model.value.trim());
-    if (missing) { missing.model.focus(); return; }
-    if (!field.value.trim() && !attached.length) { field.focus(); return; }
     const message = typedMessage();
-    for (const pane of chosen) {
-      if (mode() !== "chat") pane.messages = [];
-      pane.messages.push(message);
-      pane.show(message);
+    if (mode() === "transcription") message.content ||= sound.name;
+    for (const column of columns) {
+      if (mode() !== "chat") { column.messages = []; column.draw(); }
+      column.add(structuredClone(message)).draw();
     }
-    field.value = "";
-    find("#files").value = "";
-    attach([]);
-    run(chosen);
+    if (mode() === "chat") { field.value = ""; attached = []; }
+    showAttached();
+    changed();
+    run([...columns]);
     field.focus();
   });
 
-  function report(text) {
-    find("#mistake").textContent = text;
-    find("#mistake").hidden = !text;
-  }
-
   // ---- The same request as code ----
 
-  function shorten(value) {
-    if (typeof value === "string" && value.startsWith("data:") && value.length > SHORTEST_CUT) {
-      return `${value.slice(0, 40)}…`;
-    }
-    if (Array.isArray(value)) return value.map(shorten);
-    if (value && typeof value === "object") {
-      return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, shorten(one)]));
-    }
-    return value;
-  }
-
-  function toPython(value, indent) {
-    const inner = `${indent}    `;
-    if (value === null || value === undefined) return "None";
-    if (value === true) return "True";
-    if (value === false) return "False";
-    if (Array.isArray(value)) {
-      if (!value.length) return "[]";
-      return `[\n${value.map((one) => inner + toPython(one, inner)).join(",\n")},\n${indent}]`;
-    }
-    if (typeof value === "object") {
-      const lines = Object.entries(value).map(([name, one]) => `${inner}${JSON.stringify(name)}: ${toPython(one, inner)}`);
-      return lines.length ? `{\n${lines.join(",\n")},\n${indent}}` : "{}";
-    }
-    return JSON.stringify(value);
-  }
-
-  const METHODS = {chat: "chat.completions.create", image: "images.generate", speech: "audio.speech.create"};
-  const RESULTS = {
-    chat: ["print(response.choices[0].message.content)", "console.log(response.choices[0].message.content);"],
-    image: ["print(response.data[0].b64_json[:60])", "console.log(response.data[0].b64_json.slice(0, 60));"],
-    speech: ['response.write_to_file("speech.mp3")', 'await Bun.write("speech.mp3", response);'],
-    stream: [
-      'for chunk in response:\n    if chunk.choices:\n        print(chunk.choices[0].delta.content or "", end="")',
-      'for await (const chunk of response) {\n  process.stdout.write(chunk.choices[0]?.delta.content ?? "");\n}',
-    ],
-  };
-  RESULTS.speech[1] = 'await writeFile("speech.mp3", Buffer.from(await response.arrayBuffer()));';
-  const KNOWN = new Set(["model", "messages", "stream", "stream_options", "temperature", "max_tokens", "tools", "tool_choice",
-    "prompt", "response_format", "input", "voice", "top_p", "n", "size", "quality", "seed", "stop"]);
-
-  const WRITERS = {
-    curl(url, body) {
-      const text = JSON.stringify(body, null, 2).replaceAll("'", "'\\''");
-      const output = mode() === "speech" ? " \\\n  --output speech.mp3" : "";
-      return `curl ${url}${PATHS[mode()]} \\\n  -H "Authorization: Bearer $LLMGATEWAY_API_KEY" \\\n`
-        + `  -H "Content-Type: application/json" \\\n  -d '${text}'${output}`;
-    },
-    python(url, body) {
-      const own = Object.entries(body).filter(([name]) => KNOWN.has(name));
-      const extra = Object.fromEntries(Object.entries(body).filter(([name]) => !KNOWN.has(name)));
-      if (Object.keys(extra).length) own.push(["extra_body", extra]);
-      const given = own.map(([name, value]) => `    ${name}=${toPython(value, "    ")},`).join("\n");
-      const kind = body.stream ? "stream" : mode();
-      return "import os\n\nfrom openai import OpenAI\n\n"
-        + `client = OpenAI(base_url=${JSON.stringify(url)}, api_key=os.environ["LLMGATEWAY_API_KEY"])\n`
-        + `response = client.${METHODS[mode()]}(\n${given}\n)\n${RESULTS[kind][0]}\n`;
-    },
-    typescript(url, body) {
-      const kind = body.stream ? "stream" : mode();
-      const files = mode() === "speech" ? 'import { writeFile } from "node:fs/promises";\n' : "";
-      return `${files}import OpenAI from "openai";\n\n`
-        + `const client = new OpenAI({ baseURL: ${JSON.stringify(url)}, apiKey: process.env.LLMGATEWAY_API_KEY });\n`
-        + `const response = await client.${METHODS[mode()]}(${JSON.stringify(body, null, 2)});\n${RESULTS[kind][1]}\n`;
-    },
-  };
-
   function writeCode() {
+    const place = document.getElementById("code");
+    if (!columns.length) return;
     let body;
     try {
-      const pane = panes[0];
       const typed = find("#prompt").value || attached.length ? [typedMessage()] : [];
-      const messages = [...pane.messages, ...typed];
-      body = buildBody(pane, messages.length ? messages : [{role: "user", content: "Hello!"}]);
-    } catch {
+      const messages = [...columns[0].wire(), ...typed];
+      body = buildBody(columns[0], messages.length ? messages : [{role: "user", content: "Hello!"}]);
+    } catch (error) {
+      place.textContent = error.message;
       return;
     }
-    const language = find("[name=language]:checked").value;
-    find("#code").textContent = WRITERS[language](root.dataset.url, shorten(body));
+    if (mode() === "transcription") body.file = new playgroundCode.FileValue(sound?.name ?? "speech.mp3", "");
+    const language = document.querySelector("[name=language]:checked").value;
+    place.textContent = playgroundCode.write(language, data.url, mode(), body, names);
   }
+
+  // ---- Settings and presets ----
+
+  const SETTINGS = {system: "#system", tools: "#tools", extra: "#extra", kind: "#answer-kind", schema: "#schema", name: "#schema-name"};
+
+  function readSettings() {
+    const values = Object.entries(SETTINGS).map(([name, selector]) => [name, find(selector).value]);
+    return {...Object.fromEntries(values.filter(([, value]) => value)), stream: find("#stream").checked};
+  }
+
+  function showSettings(settings) {
+    for (const [name, selector] of Object.entries(SETTINGS)) {
+      find(selector).value = settings[name] ?? {kind: "text", name: "answer"}[name] ?? "";
+    }
+    find("#stream").checked = settings.stream ?? true;
+    toolForm.show();
+    answerForm.arrange();
+  }
+
+  let presets = [];
+
+  async function loadPresets(given) {
+    const answer = given ?? await fetch(`${data.presets}?project=${encodeURIComponent(project())}`);
+    const read = await answer.json().catch(() => ({message: "The presets could not be read."}));
+    if (!answer.ok) throw new Error(read.message);
+    presets = read.presets;
+    const select = find("#preset");
+    const chosen = select.value;
+    select.replaceChildren(new Option(presets.length ? "Choose a preset" : "No presets yet", ""));
+    for (const one of presets) select.add(new Option(one.shared ? `${one.name} (project)` : one.name, one.id));
+    select.value = presets.some((one) => one.id === chosen) ? chosen : "";
+    arrangePresets();
+  }
+
+  const chosenPreset = () => presets.find((one) => one.id === find("#preset").value);
+
+  function arrangePresets() {
+    find("#preset-remove").hidden = !chosenPreset()?.removable;
+  }
+
+  async function changePresets(fields) {
+    const body = new URLSearchParams({csrf: data.csrf, project: project(), ...fields});
+    await loadPresets(await fetch(data.presets, {method: "POST", body}));
+  }
+
+  function usePreset() {
+    arrangePresets();
+    const preset = chosenPreset();
+    if (!preset) return;
+    showSettings(preset.content.settings ?? {});
+    const wanted = (preset.content.columns ?? []).slice(0, MOST_COLUMNS);
+    if (wanted.length) resetColumns(wanted.map((one, index) => ({...one, messages: columns[index]?.messages ?? []})));
+    changed();
+  }
+
+  const presetDialog = document.getElementById("preset-dialog");
+  find("#preset").addEventListener("change", usePreset);
+  find("#preset-save").addEventListener("click", () => {
+    find("#preset-name", presetDialog).value = chosenPreset()?.own ? chosenPreset().name : "";
+    find("#preset-shared", presetDialog).checked = Boolean(chosenPreset()?.own && chosenPreset().shared);
+    find("#preset-problem", presetDialog).hidden = true;
+    openDialog(presetDialog);
+  });
+  find("form", presetDialog).addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const name = find("#preset-name", presetDialog).value.trim();
+    const content = {settings: readSettings(), columns: columns.map((column) => ({model: column.model, params: column.params()}))};
+    const shared = String(find("#preset-shared", presetDialog).checked);
+    try {
+      await changePresets({action: "save", name, shared, content: JSON.stringify(content)});
+      find("#preset").value = presets.find((one) => one.own && one.name === name.replace(/\s+/g, " "))?.id ?? "";
+      arrangePresets();
+      presetDialog.close();
+      say("The preset is saved.");
+    } catch (error) {
+      find("#preset-problem", presetDialog).textContent = error.message;
+      find("#preset-problem", presetDialog).hidden = false;
+    }
+  });
+  find("#preset-remove").addEventListener("click", () => {
+    changePresets({action: "remove", preset: find("#preset").value}).catch((error) => report(error.message));
+  });
+
+  // ---- History ----
+
+  const store = new ConversationStore(data.user);
+  const keep = document.getElementById("keep");
+  let current = {id: crypto.randomUUID()};
+  let saving = Promise.resolve();
+  let unsaved = 0;
+  keep.checked = (localStorage.getItem(KEEPING) ?? data.stores) === "true";
+
+  function changed() {
+    writeCode();
+    if (!keep.checked || !columns.some((column) => column.messages.length)) return saving;
+    const first = columns.flatMap((column) => column.messages).find((message) => message.role === "user");
+    const conversation = {
+      id: current.id, at: Date.now(), mode: mode(), choice: choice(), title: textOf(first?.content ?? "").slice(0, 120),
+      settings: readSettings(),
+      columns: columns.map((column) => ({model: column.model, params: column.params(), messages: column.messages})),
+    };
+    sessionStorage.setItem(CURRENT, current.id);
+    const copy = structuredClone(conversation);
+    root.dataset.unsaved = unsaved += 1;
+    saving = saving.then(() => store.save(copy)).catch((error) => report(`The conversation could not be kept: ${error.message}`))
+      .then(() => { root.dataset.unsaved = unsaved -= 1; });
+    return saving;
+  }
+
+  function showConversation(conversation) {
+    current = {id: conversation.id};
+    sessionStorage.setItem(CURRENT, current.id);
+    find(`[name=mode][value="${conversation.mode}"]`).checked = true;
+    showSettings(conversation.settings ?? {});
+    attached = [];
+    sound = null;
+    resetColumns(conversation.columns);
+    showAttached();
+  }
+
+  function startNew() {
+    current = {id: crypto.randomUUID()};
+    sessionStorage.removeItem(CURRENT);
+    attached = [];
+    sound = null;
+    report("");
+    resetColumns(columns.map((column) => ({model: column.model, params: column.params()})));
+    showAttached();
+    find("#prompt").focus();
+  }
+
+  const historyDialog = document.getElementById("history");
+
+  async function showHistory() {
+    const list = find("#history-list", historyDialog);
+    const all = await store.list().catch(() => []);
+    find("#history-none", historyDialog).hidden = all.length > 0;
+    find("#history-clear", historyDialog).hidden = all.length === 0;
+    list.replaceChildren(...all.map((one) => {
+      const item = make("li", "", "row");
+      const open = button(one.title || "Without text", () => { historyDialog.close(); showConversation(one); });
+      open.className = "link";
+      const about = `${one.columns.map((column) => column.model).join(", ")} · ${WHEN.format(new Date(one.at))}`;
+      const text = make("div");
+      text.append(open, make("div", about, "note"));
+      const remove = button("Delete", async () => {
+        await store.remove(one.id);
+        if (one.id === current.id) startNew();
+        showHistory();
+      }, `Delete ${one.title}`);
+      item.append(text, remove);
+      return item;
+    }));
+  }
+
+  find("#open-history").addEventListener("click", async () => {
+    await showHistory();
+    historyDialog.showModal();
+  });
+  find("#history-clear", historyDialog).addEventListener("click", async () => {
+    await store.clear();
+    startNew();
+    showHistory();
+  });
+  keep.addEventListener("change", () => {
+    localStorage.setItem(KEEPING, String(keep.checked));
+    if (keep.checked) changed();
+    else store.remove(current.id);
+  });
 
   // ---- The page ----
 
-  function arrange() {
-    root.dataset.mode = mode();
-    for (const part of root.querySelectorAll("[data-for]")) part.hidden = !part.dataset.for.split(" ").includes(mode());
-    const both = find("#both").checked;
-    panes[1].element.hidden = !both;
-    find(".panes").classList.toggle("double", both);
-    for (const pane of panes) pane.model.setAttribute("list", `models-${mode()}`);
-    writeCode();
-  }
-
   function changeMode() {
-    panes.forEach((pane, index) => {
-      pane.clear();
-      const first = find(`#models-${mode()} option:nth-child(${index + 1})`);
-      pane.model.value = first ? first.value : "";
-    });
-    arrange();
+    attached = [];
+    sound = null;
+    current = {id: crypto.randomUUID()};
+    const first = page.picker.models?.[mode()]?.filter((model) => !["auto", "smart"].includes(model.id))[0];
+    resetColumns(columns.map(() => ({model: first?.id ?? ""})));
+    showAttached();
   }
 
+  // Requests of the log have parameters that the page has fields for, and others.
   function replay(body) {
-    const {model, messages, stream, stream_options, temperature, max_tokens, tools, ...extra} = body;
-    if (typeof model === "string") panes[0].model.value = model;
-    find("#stream").checked = Boolean(stream);
-    if (temperature !== undefined) find("#temperature").value = temperature;
-    if (max_tokens !== undefined) find("#max_tokens").value = max_tokens;
-    if (tools) find("#tools").value = JSON.stringify(tools, null, 2);
-    if (Object.keys(extra).length) find("#extra").value = JSON.stringify(extra, null, 2);
-    const known = Array.isArray(messages) ? [...messages] : [];
-    if (known.length && known[0].role === "system" && typeof known[0].content === "string") {
-      find("#system").value = known.shift().content;
-    }
+    const {model, messages, stream, stream_options, tools, response_format, ...others} = body;
+    const format = response_format?.type;
+    const params = Object.fromEntries(REPLAYED.filter((name) => others[name] !== undefined && others[name] !== null).map((name) => [name, String(others[name])]));
+    const extra = Object.fromEntries(Object.entries(others).filter(([name]) => !(name in params)));
+    if (format && format !== "json_schema" && format !== "json_object" && format !== "text") extra.response_format = response_format;
+    const known = Array.isArray(messages) ? structuredClone(messages) : [];
+    const system = known[0]?.role === "system" && typeof known[0].content === "string" ? known.shift().content : "";
+    showSettings({
+      system, stream: Boolean(stream), tools: tools ? JSON.stringify(tools, null, 2) : "",
+      extra: Object.keys(extra).length ? JSON.stringify(extra, null, 2) : "",
+      kind: ["json_object", "json_schema"].includes(format) ? format : "text",
+      schema: format === "json_schema" ? JSON.stringify(response_format.json_schema?.schema, null, 2) : "",
+      name: response_format?.json_schema?.name,
+    });
     const last = known.at(-1);
-    if (last && last.role === "user" && typeof last.content === "string") {
-      find("#prompt").value = known.pop().content;
-    }
-    for (const pane of panes) {
-      pane.messages = structuredClone(known);
-      known.forEach((message) => pane.show(message));
-    }
+    if (last?.role === "user" && typeof last.content === "string") find("#prompt").value = known.pop().content;
+    resetColumns([{model: typeof model === "string" ? model : "", params, messages: known}]);
   }
 
+  function changeChoice() {
+    const url = new URL(location.href);
+    url.searchParams.set("for", choice());
+    history.replaceState(history.state, "", url);
+    getToken = makeSource();
+    page.picker.forget();
+    loadModels();
+    loadPresets().catch((error) => report(error.message));
+  }
+
+  function loadModels() {
+    page.picker.load().then(() => {
+      for (const column of columns) column.choose(column.model);
+      writeCode();
+    }).catch((error) => report(error.message));
+  }
+
+  const toolForm = new ToolForm(root, find("#tools"), () => changed());
+  const answerForm = new AnswerForm(root, () => changed());
   for (const field of root.querySelectorAll("[name=mode]")) field.addEventListener("change", changeMode);
-  find("#both").addEventListener("change", arrange);
   root.addEventListener("input", writeCode);
-  find("#files").addEventListener("change", (event) => attach(event.target.files));
-  find("#stop").addEventListener("click", () => controllers.forEach((one) => one.abort()));
-  find("#clear").addEventListener("click", () => {
-    controllers.forEach((one) => one.abort());
-    panes.forEach((pane) => pane.clear());
-    writeCode();
+  find("#choice").addEventListener("change", changeChoice);
+  find("#add-column").addEventListener("click", () => {
+    const column = addColumn(columns.length === 1 && data.second ? data.second : columns.at(-1)?.model ?? "");
+    page.pick(column);
+    changed();
   });
+  find("#open-code").addEventListener("click", () => { writeCode(); document.getElementById("code-dialog").showModal(); });
+  document.getElementById("code-dialog").addEventListener("change", writeCode);
+  find("#files").addEventListener("change", (event) => attach([...event.target.files]));
+  find("#prompt").addEventListener("paste", (event) => {
+    const files = [...event.clipboardData.files];
+    if (!files.length) return;
+    event.preventDefault();
+    attach(files);
+  });
+  root.addEventListener("dragover", (event) => { if (event.dataTransfer.types.includes("Files")) event.preventDefault(); });
+  root.addEventListener("drop", (event) => {
+    if (!event.dataTransfer.files.length) return;
+    event.preventDefault();
+    attach([...event.dataTransfer.files]);
+  });
+  find("#stop").addEventListener("click", () => columns.forEach((column) => column.controller?.abort()));
+  find("#clear").addEventListener("click", startNew);
   find("#prompt").addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.metaKey || event.ctrlKey)) find("#composer").requestSubmit();
+    if (event.key === "Enter" && (event.metaKey || event.ctrlKey)) {
+      event.preventDefault();
+      find("#composer").requestSubmit();
+    }
   });
-  find("#project").addEventListener("change", (event) => event.target.form.submit());
-  panes.forEach((pane) => pane.clear());
-  const seed = find("#seed").value;
-  if (seed) replay(JSON.parse(seed));
-  arrange();
+  find("#settings").open = matchMedia("(min-width: 75rem)").matches;
+
+  async function start() {
+    const seed = find("#seed").value;
+    if (seed) replay(JSON.parse(seed));
+    else addColumn(data.model);
+    const kept = sessionStorage.getItem(CURRENT);
+    if (!seed && !new URLSearchParams(location.search).has("model") && kept && keep.checked) {
+      const conversation = await store.find(kept).catch(() => null);
+      if (conversation) showConversation(conversation);
+    }
+    root.dataset.ready = "true";
+    loadModels();
+    loadPresets().catch((error) => report(error.message));
+  }
+
+  start();
 })();

@@ -23,8 +23,14 @@ pytestmark = pytest.mark.slow
 ROLES = ("acme developer", "acme admin", "acme owner", "both", "viewer", "billing", "team lead", "project admin")
 WALKING = (*ROLES, "acme colleague", "rival owner")
 # Pages to which forms lead, and no link.
-# A form leads to the first, the terminal prints the second, and the third is linked until statistics count a request.
-UNLINKED = frozenset(("/console/models/compare", "/console/welcome", "/console/start"))
+# A form leads to the first, the terminal prints the second, and the third is linked until statistics count a request. A
+# script reads the next two, and nobody here started a run.
+UNLINKED = frozenset(
+    (
+        *("/console/models/compare", "/console/welcome", "/console/start"),
+        *("/console/playground/models", "/console/playground/presets", "/console/playground/runs/<run_id>"),
+    )
+)
 # Actions that end what the walk needs: the session or the account.
 ENDING = frozenset(("everywhere", "end", "sign-out", "leave", "change", "begin", "confirm", "remove-factor"))
 # Forms that need more than a plausible text in each field: a passkey, another type of rule, a provider that answers,

@@ -64,17 +64,107 @@ def test_a_key_needs_the_form_of_the_page_and_a_project_of_the_person(shared_ten
     assert signed_out.status_code == 401 and "Sign in again" in signed_out.json["message"]
 
 
-def test_the_page_lists_usable_models_and_allows_no_inline_script(shared_tenants: Tenants) -> None:
-    owner = shared_tenants["acme owner"]
-    answer = shared_tenants.client.get(PATH, headers=browser_headers(owner))
-    assert '<option value="sandbox-echo">' in answer.text and '<option value="gpt-4o-mini">' not in answer.text
-    assert '<option value="sandbox-image">' in answer.text and '<option value="sandbox-speak">' in answer.text
-    lists = re.compile(r'<datalist id="models(?:-chat)?">(.*?)</datalist>', re.DOTALL)
-    [of_playground] = lists.findall(answer.text)
-    [of_setup] = lists.findall(open_page(shared_tenants, owner, "/console/setup"))
-    assert of_setup == f'<option value="auto">{of_playground}'
+def test_the_picker_lists_what_the_chosen_key_can_call(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    answer = tenants.client.get(PATH, headers=browser_headers(owner))
     policy = answer.headers["Content-Security-Policy"]
     assert "script-src 'self';" in policy and "media-src blob:" in policy and "unsafe" not in policy
+    listed = list_models(tenants, owner, owner.project_id)
+    chat = [model["id"] for model in listed["chat"]]
+    assert chat[:2] == ["auto", "smart"] and "sandbox-echo" in chat and "gpt-4o-mini" not in chat
+    for mode, model in (
+        ("image", "sandbox-image"),
+        ("speech", "sandbox-speak"),
+        ("transcription", "sandbox-transcribe"),
+        ("video", "sandbox-film"),
+    ):
+        assert [one["id"] for one in listed[mode]] == [model]
+    [of_setup] = re.findall(
+        r'<datalist id="models">(.*?)</datalist>', open_page(tenants, owner, "/console/setup"), re.DOTALL
+    )
+    assert re.findall('value="(.*?)"', of_setup) == ["auto", *(name for name in chat if name not in ("auto", "smart"))]
+    rule = {"ruleType": "allow_models", "ruleValue": {"models": ["sandbox-echo"]}}
+    tenants.ok("POST", f"/keys/api/{owner.key.info.id}/iam", owner, rule)
+    of_key = [model["id"] for model in list_models(tenants, owner, owner.key.info.id)["chat"]]
+    assert of_key == ["auto", "smart", "sandbox-echo"]
+
+
+def list_models(tenants: Tenants, who: Person, choice: str):
+    answer = tenants.client.get(f"{PATH}/models?for={choice}", headers=browser_headers(who))
+    assert answer.status_code == 200
+    return answer.json
+
+
+def test_a_token_of_an_own_key_pays_as_the_key_and_ends_with_it(tenants: Tenants) -> None:
+    owner, developer = tenants["acme owner"], tenants["acme developer"]
+    tenants.services.billing.ledger.grant(owner.organization_id, 10**9, "test")
+    answer = make_key(tenants, developer, key=developer.key.info.id)
+    token = answer.json["token"]
+    assert answer.status_code == 200 and token.startswith("llmgpg_")
+    expiry = datetime.fromisoformat(answer.json["expiresAt"])
+    assert 0 < (expiry - datetime.now(UTC)).total_seconds() <= 900
+    body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+    log_id = tenants.ok("POST", "/v1/chat/completions", token, body)["metadata"]["log_id"]
+    assert tenants.ok("GET", f"/logs/{log_id}", owner)["log"]["apiKeyId"] == developer.key.info.id
+    assert tenants.call("POST", "/v1/chat/completions", f"{token[:-1]}0", body)[0] == 401
+    head, _, rest = token.partition(".")
+    assert tenants.call("POST", "/v1/chat/completions", f"{head}.9{rest}", body)[0] == 401
+    services = tenants.services
+    past = services.accounts.authentication.make_page_token(developer.key.info.id, services.clock.now_us() - 1)
+    assert tenants.call("POST", "/v1/chat/completions", past, body)[0] == 401
+    tenants.ok("PATCH", f"/keys/api/{developer.key.info.id}", developer, {"status": "inactive"})
+    assert tenants.call("POST", "/v1/chat/completions", token, body)[0] == 401
+    assert make_key(tenants, developer, key=developer.key.info.id).status_code == 401
+
+
+def test_nobody_gets_a_token_of_a_key_of_another_person(shared_tenants: Tenants) -> None:
+    owner = shared_tenants["acme owner"]
+    colleague = shared_tenants["acme developer"].key.info.id
+    refused = make_key(shared_tenants, owner, key=colleague)
+    assert refused.status_code == 403 and "another person" in refused.json["message"]
+    assert make_key(shared_tenants, shared_tenants["rival owner"], key=colleague).status_code in (403, 404)
+    page = open_page(shared_tenants, owner, f"{PATH}?for={colleague}")
+    assert f'value="{colleague}"' not in page
+
+
+def change_presets(tenants: Tenants, who: Person, **fields: str):
+    csrf = CSRF.findall(open_page(tenants, who, "/console/keys/new"))[0]
+    data = {"csrf": csrf, "project": who.project_id, **fields}
+    return tenants.client.post(f"{PATH}/presets", headers=browser_headers(who), data=data)
+
+
+def test_presets_are_of_a_person_or_a_project_and_sealed(tenants: Tenants) -> None:
+    owner, developer = tenants["acme owner"], tenants["acme developer"]
+    content = '{"settings": {"system": "Be secretive"}}'
+    assert change_presets(tenants, developer, action="save", name="Mine", content=content).json["presets"][0]["own"]
+    change_presets(tenants, owner, action="save", name="Ours", content=content, shared="true")
+    again = change_presets(tenants, owner, action="save", name="Ours", content='{"settings": {}}', shared="true")
+    assert [(one["name"], one["content"]) for one in again.json["presets"]] == [("Ours", {"settings": {}})]
+    seen = tenants.client.get(f"{PATH}/presets?project={owner.project_id}", headers=browser_headers(developer)).json
+    assert [(one["name"], one["own"], one["removable"]) for one in seen["presets"]] == [
+        ("Mine", True, True),
+        ("Ours", False, False),
+    ]
+    database = tenants.services.store.database
+    assert not any("secretive" in row[0] for row in database.query_rows("SELECT content FROM playground_preset", ()))
+    ours = seen["presets"][1]["id"]
+    assert change_presets(tenants, developer, action="remove", preset=ours).status_code == 403
+    rival = tenants["rival owner"]
+    foreign = tenants.client.get(f"{PATH}/presets?project={owner.project_id}", headers=browser_headers(rival))
+    assert foreign.status_code in (403, 404)
+    assert change_presets(tenants, rival, action="remove", preset=ours).status_code == 404
+    assert change_presets(tenants, owner, action="remove", preset=ours).json == {"presets": []}
+    for wrong in ({"name": ""}, {"name": "x" * 81}, {"content": "{"}, {"content": "[" + "1," * 30_000 + "1]"}):
+        fields = {"action": "save", "name": "Wrong", "content": content} | wrong
+        assert change_presets(tenants, owner, **fields).status_code == 400
+
+
+def test_an_organization_without_data_retention_has_no_presets(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    tenants.ok("PUT", f"/orgs/{owner.organization_id}/policy", owner, {"zeroDataRetention": True})
+    refused = change_presets(tenants, owner, action="save", name="Mine", content="{}")
+    assert refused.status_code == 400 and "zero data retention" in refused.json["message"]
+    assert 'data-stores="false"' in open_page(tenants, owner, PATH)
 
 
 def test_a_retained_request_is_ready_to_be_sent_again(tenants: Tenants) -> None:
@@ -84,7 +174,7 @@ def test_a_retained_request_is_ready_to_be_sent_again(tenants: Tenants) -> None:
     named = body | {"model": "sandbox/sandbox-echo"}
     first = tenants.ok("POST", "/v1/chat/completions", owner.key.token, named)["metadata"]["log_id"]
     only_model = open_page(tenants, owner, f"{PATH}?request={first}")
-    assert "was not retained" in only_model and 'list="models-chat" value="sandbox/sandbox-echo"' in only_model
+    assert "was not retained" in only_model and 'data-model="sandbox/sandbox-echo"' in only_model
     tenants.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "retain"})
     kept = tenants.ok("POST", "/v1/chat/completions", owner.key.token, body)["metadata"]["log_id"]
     raw = tenants.client.get(f"{PATH}?request={kept}", headers=browser_headers(owner)).text
