@@ -72,7 +72,12 @@ TRIED_THROUGH = {
     "accounts/playground_presets.py": ("unit/surfaces/management/test_playground_page.py",),
     "callers/page_tokens.py": ("unit/surfaces/management/test_playground_page.py",),
     "accounts/saved_views.py": ("unit/surfaces/management/test_saved_views.py",),
+    "accounts/limit_drafts.py": ("unit/surfaces/management/test_organization_limits.py",),
     "accounts/spending_limits.py": ("unit/billing/test_request_limits.py",),
+    "admin/owned_limit_changes.py": ("unit/surfaces/management/test_owned_limits.py",),
+    "limits/owned_limits.py": ("unit/surfaces/management/test_owned_limits.py",),
+    "limits/owned_rows.py": ("unit/surfaces/management/test_owned_limits.py",),
+    "surfaces/management/owned_limit_access.py": ("unit/surfaces/management/test_owned_limits.py",),
     "surfaces/console/organization_choice.py": ("unit/surfaces/management/test_model_pages.py",),
     "accounts/models.py": (
         *("unit/accounts/test_client_ids.py", "unit/accounts/test_workload_callers.py"),

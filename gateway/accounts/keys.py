@@ -20,6 +20,7 @@ from gateway.callers.models import ApiKey, Member, Organization, Project, User, 
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.ids import mask
+from gateway.limits.owned_rows import forget_owner
 from gateway.store.database import WHOLE, Database, ListSlice
 
 Action = Literal["", "activate", "deactivate"]
@@ -324,6 +325,7 @@ def delete(
     def work(now: int) -> None:
         before = _load(key_id, now)
         check()
+        forget_owner(database, key_id)
         _apply(before, "delete", {}, actor, now)
 
     commit(database, control, work)

@@ -22,6 +22,7 @@ from gateway.callers.vault import Vault
 from gateway.catalogue.environment_credentials import WORKLOAD_IDENTITY
 from gateway.control.version import Control
 from gateway.errors import Internal, InvalidRequest, NotFound, Unavailable
+from gateway.limits.owned_rows import forget_owner
 from gateway.store.database import Database
 
 # Other encrypted columns that persist: table, its key, the column.
@@ -180,6 +181,7 @@ class ProviderKeys(StoredKeys):
             row.updated_at = now
             row.secret = ""
             row.save()
+            forget_owner(self._database, key_id)
             detail = {"provider": row.provider, "status": row.status}
             audit.append(
                 "provider_key.delete",

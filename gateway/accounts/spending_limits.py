@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from msgspec import to_builtins
 from msgspec.structs import replace
@@ -12,38 +12,24 @@ from msgspec.structs import replace
 from gateway import ids
 from gateway.accounts import audit
 from gateway.accounts.changes import check_quota, commit
-from gateway.accounts.key_tags import TAG_NAME
-from gateway.callers.models import ApiKey, Member, Project, ProviderKey, Team
+from gateway.accounts.limit_drafts import LimitDraft, check_subjects, checked
 from gateway.clock import DAY_US, to_iso
 from gateway.control.version import Control
 from gateway.errors import InvalidRequest, NotFound
 from gateway.limits.budgets import pack_thresholds
-from gateway.limits.limit_book import COLUMNS, rule_of
+from gateway.limits.limit_book import COLUMNS, OF_ANY_SUBJECT, rule_of
 from gateway.limits.limit_members import insert_share
-from gateway.limits.limit_rules import (
-    CREDENTIAL,
-    KINDS,
-    MAX_SUBJECTS,
-    MAX_VALUE_LENGTH,
-    MODEL,
-    REFUSE,
-    REQUEST,
-    TAG,
-    USE_MODEL,
-    WHOLE,
-    LimitAction,
-    LimitRule,
-    Subject,
-)
+from gateway.limits.limit_rules import LimitRule
 from gateway.limits.limit_states import MAX_SORTED, MemberState, read_states
-from gateway.limits.models import EXACT, LIKELY, LimitRequest, LimitRow
+from gateway.limits.models import LimitRequest, LimitRow
+from gateway.limits.owned_limits import OwnedLimit, find_owned, list_owned
+from gateway.limits.owned_rows import OwnedName, keep_actions, parse_owned, raise_terms
 from gateway.limits.periods import read_period
 from gateway.money import MAX_AMOUNT_NUSD, format_usd
 from gateway.store.database import WHOLE as WHOLE_LIST
 from gateway.store.database import Database, ListSlice
 
 MAX_LIMITS = 200  # of an organization; each request is compared with all of them
-MAX_ACTIONS = 8
 MAX_REQUESTS = 200  # for more, that wait in an organization
 MAX_REQUESTS_OF_PERSON = 10
 FORECAST_US = 366 * DAY_US  # how far ahead an end is foreseen
@@ -53,25 +39,12 @@ OWN_REQUESTS = (
     f"At most {MAX_REQUESTS_OF_PERSON} of your requests for more may wait in an organization. Wait until one is "
     "answered or over, or ask again for one of the same limits, which replaces the earlier request."
 )
-USUAL_ACTIONS = (LimitAction(WHOLE, REFUSE),)
-# Kinds of subjects that a request may leave out.
-OPTIONAL_KINDS = ("team", "customer", "application", "tag", "user", "session", "run")
-
-
-class LimitDraft(NamedTuple):
-    """A limit as a client describes it; see LimitRule."""
-
-    subjects: tuple[Subject, ...]
-    amount_nusd: int
-    period: str = ""
-    actions: tuple[LimitAction, ...] = USUAL_ACTIONS
-    reservation: str = LIKELY
-    values_of: str = REQUEST
 
 
 class LimitInfo(NamedTuple):
     """A limit and its state: that of its one budget, or of its `members` (those that used most), `member_count` of
-    which are counted."""
+    which are counted. `owned` is its id if it belongs to a key, member, team, provider key or project, which is called
+    `owner_name`."""
 
     rule: LimitRule
     organization_id: str
@@ -80,6 +53,8 @@ class LimitInfo(NamedTuple):
     member_count: int
     created_us: int
     members: tuple[MemberState, ...] = ()
+    owned: OwnedName | None = None
+    owner_name: str = ""
 
     def forecast_us(self, now: int) -> int | None:
         """Return when the budget that is used most reaches its limit at the rate of its window so far; None if it will
@@ -135,11 +110,22 @@ class SpendingLimits:
         self._holder = holder
 
     def list_limits(self, organization_id: str, part: ListSlice = WHOLE_LIST) -> list[LimitInfo]:
-        """Return the limits of an organization with their states, by name; those of a part follow the name `after`."""
+        """Return the limits of any subject with their states, by name; those of a part follow the name `after`."""
         return self._database.read(partial(self._list, organization_id, part=part))
+
+    def list_owned(self, organization_id: str, kinds: Iterable[str], after: str, maximum: int) -> list[LimitInfo]:
+        """Return the limits that belong to owners of these kinds with ids after `after`, by id. A long query."""
+        found = self._database.view(partial(list_owned, self._database, organization_id, kinds, after, maximum))
+        return [_info_of(one, organization_id) for one in found]
 
     def find(self, organization_id: str, name: str) -> LimitInfo:
         """Return one limit. NotFound."""
+        owned = parse_owned(name)
+        if owned is not None:
+            one = self._database.read(partial(find_owned, self._database, organization_id, owned))
+            if one is None:
+                raise _missing(name)
+            return _info_of(one, organization_id)
         rows = self._database.read(partial(self._list, organization_id, name))
         if not rows:
             raise _missing(name)
@@ -191,10 +177,12 @@ class SpendingLimits:
         return rule
 
     def delete(self, organization_id: str, name: str, *, actor: str) -> None:
-        """Remove a limit; requests that come in afterwards do not count in it. NotFound."""
+        """Remove a limit of any subject; requests that come in afterwards do not count in it. NotFound."""
 
         def work(now: int) -> None:
-            row = _require(organization_id, name)
+            row = _load(organization_id, name)
+            if row is None or row.owner:
+                raise _missing(name)
             if self._holder is not None:
                 self._holder.check_delete(row, actor)
             LimitRow.update(deleted_at=now).where(LimitRow.id == row.id).execute()
@@ -213,7 +201,7 @@ class SpendingLimits:
         ident = ids.new("lreq")
 
         def work(now: int) -> RaiseRequest:
-            _require(organization_id, name)
+            self._require(organization_id, name)
             _check_raise(nusd, until_us, now)
             table = LimitRequest
             of_person = (table.name == name) & (table.user_id == actor)
@@ -271,7 +259,7 @@ class SpendingLimits:
         return self.find(organization_id, name)
 
     def _raise(self, organization_id: str, name: str, nusd: int, until_us: int, now: int, actor: str) -> None:
-        row = _require(organization_id, name)
+        row = self._require(organization_id, name)
         if nusd:
             _check_raise(nusd, until_us, now)
         if self._holder is not None:
@@ -301,7 +289,26 @@ class SpendingLimits:
         if row is not None:
             self._set_raise(row, 0, None, now)
 
+    def _load(self, organization_id: str, name: str) -> LimitRow | None:
+        """Return the row of a limit, None without one; that of an owned limit as its budget has it."""
+        owned = parse_owned(name)
+        if owned is not None:
+            if find_owned(self._database, organization_id, owned) is None:
+                return None
+            keep_actions(self._database, owned)
+        return _load(organization_id, name)
+
+    def _require(self, organization_id: str, name: str) -> LimitRow:
+        row = self._load(organization_id, name)
+        if row is None:
+            raise _missing(name)
+        return row
+
     def _set_raise(self, row: LimitRow, nusd: int, until_us: int | None, now: int) -> None:
+        owned = parse_owned(row.name)
+        if owned is not None:
+            raise_terms(self._database, owned, nusd, until_us)
+            return
         LimitRow.update(raise_nusd=nusd, raise_until=until_us, updated_at=now).where(LimitRow.id == row.id).execute()
         self._apply(row.id)
 
@@ -336,7 +343,7 @@ class SpendingLimits:
     def _list(self, organization_id: str, name: str = "", part: ListSlice = WHOLE_LIST) -> list[LimitInfo]:
         sql = (
             f"SELECT raise_nusd, raise_until, members, top_budget, created_at, {COLUMNS} FROM limits "
-            "WHERE organization = ? AND deleted_at IS NULL AND (? = '' OR name = ?) AND name > ? ORDER BY name LIMIT ?"
+            f"WHERE organization = ? AND {OF_ANY_SUBJECT} AND (? = '' OR name = ?) AND name > ? ORDER BY name LIMIT ?"
         )
         rows = self._database.fetch(sql, (organization_id, name, name, part.after, part.limit or MAX_LIMITS))
         now = self._database.now_us()
@@ -403,98 +410,24 @@ def _load(organization_id: str, name: str) -> LimitRow | None:
     )
 
 
-def _require(organization_id: str, name: str) -> LimitRow:
-    row = _load(organization_id, name)
-    if row is None:
-        raise _missing(name)
-    return row
-
-
 def _missing(name: str) -> NotFound:
     return NotFound(f"There is no limit {name}.")
 
 
 def _count(organization_id: str) -> int:
-    return LimitRow.select().where(LimitRow.organization == organization_id, LimitRow.deleted_at.is_null()).count()
+    here = (LimitRow.organization == organization_id) & (LimitRow.owner == "") & LimitRow.deleted_at.is_null()
+    return LimitRow.select().where(here).count()
 
 
-# The checks of drafts.
-
-
-def checked(draft: LimitDraft) -> LimitDraft:
-    """Return a draft with its period as it is stored. InvalidRequest."""
-    if not 0 <= draft.amount_nusd <= MAX_AMOUNT_NUSD:
-        raise InvalidRequest("The amount of a limit cannot be negative.", param="amount")
-    if draft.reservation not in (LIKELY, EXACT) or draft.values_of not in (REQUEST, CREDENTIAL):
-        raise InvalidRequest("The reservation is likely or exact; values come from the request or the credential.")
-    _check_actions(draft.actions)
-    return draft._replace(period=str(read_period(draft.period)) if draft.period else "")
-
-
-def _check_actions(actions: Sequence[LimitAction]) -> None:
-    if not 0 < len(actions) <= MAX_ACTIONS:
-        raise InvalidRequest(f"A limit has 1 to {MAX_ACTIONS} actions.", param="actions")
-    for action in actions:
-        if not 1 <= action.share <= WHOLE:
-            raise InvalidRequest(f"A share is 1 to {WHOLE} percent of the amount.", param="actions")
-        if (action.action == USE_MODEL) != bool(action.model):
-            raise InvalidRequest("The action model, and no other, needs the id of a model to use.", param="actions")
-    once = [action.action for action in actions if action.action in (REFUSE, USE_MODEL)]
-    if len(once) > len(set(once)):
-        raise InvalidRequest("A limit refuses, and uses another model, at one share.", param="actions")
-
-
-def check_subjects(organization_id: str, subjects: Iterable[Subject]) -> tuple[Subject, ...]:
-    """Return the subjects of a limit as they are stored; within a transaction. InvalidRequest, NotFound."""
-    found = tuple(_check_subject(organization_id, subject) for subject in subjects)
-    if not 1 <= len(found) <= MAX_SUBJECTS:
-        raise InvalidRequest("A limit has one subject or two.", param="subjects")
-    if len({(subject.kind, subject.name) for subject in found}) < len(found):
-        raise InvalidRequest("The two subjects of a limit are of different kinds.", param="subjects")
-    return found
-
-
-def _check_subject(organization_id: str, subject: Subject) -> Subject:
-    if subject.kind not in KINDS:
-        raise InvalidRequest(f"There is no subject {subject.kind!r}; use one of {', '.join(KINDS)}.", param="subjects")
-    if (subject.kind == TAG) != bool(subject.name) or (subject.name and TAG_NAME.fullmatch(subject.name) is None):
-        raise InvalidRequest("A tag, and no other subject, has a name of lower-case letters.", param="subjects")
-    if subject.each:
-        return Subject(subject.kind, "", subject.name, True)
-    if subject.kind == "organization":
-        return Subject(subject.kind, organization_id)
-    if not subject.value and subject.kind not in OPTIONAL_KINDS:
-        raise InvalidRequest(f"Name the {subject.kind}, or set each.", param="subjects")
-    if len(subject.value) > MAX_VALUE_LENGTH or "\0" in subject.value:
-        raise InvalidRequest(f"A subject has at most {MAX_VALUE_LENGTH} characters.", param="subjects")
-    if subject.kind == MODEL and set("[]?") & set(subject.value):
-        raise InvalidRequest("The pattern of a model knows * alone.", param="subjects")
-    if subject.value and subject.kind in CHECKS and not CHECKS[subject.kind](organization_id, subject.value):
-        raise NotFound(f"There is no {subject.kind.replace('_', ' ')} {subject.value} in this organization.")
-    return Subject(subject.kind, subject.value, subject.name)
-
-
-def _has_key(organization_id: str, ident: str) -> bool:
-    query = ApiKey.select().join(Project).where(ApiKey.id == ident, Project.organization == organization_id)
-    return query.exists()
-
-
-def _has_customer(organization_id: str, ident: str) -> bool:
-    return (
-        _has_key(organization_id, ident)
-        and ApiKey.select().where(ApiKey.id == ident, ApiKey.kind == "customer").exists()
+def _info_of(one: OwnedLimit, organization_id: str) -> LimitInfo:
+    return LimitInfo(
+        one.rule,
+        organization_id,
+        one.raise_nusd,
+        one.raise_until_us,
+        0,
+        one.created_us,
+        (one.state,),
+        one.name,
+        one.owner_name,
     )
-
-
-CHECKS: dict[str, Callable[[str, str], bool]] = {
-    "project": lambda organization, ident: _exists(Project, organization, ident),
-    "team": lambda organization, ident: _exists(Team, organization, ident),
-    "member": lambda organization, ident: _exists(Member, organization, ident),
-    "provider_key": lambda organization, ident: _exists(ProviderKey, organization, ident),
-    "key": _has_key,
-    "customer": _has_customer,
-}
-
-
-def _exists(model: Any, organization_id: str, ident: str) -> bool:
-    return bool(model.select().where(model.id == ident, model.organization == organization_id).exists())

@@ -15,6 +15,7 @@ from gateway.accounts.scoped_roles import end_roles
 from gateway.callers.models import AccessRule, Member, Organization, Team, TeamMember
 from gateway.control.version import Control
 from gateway.errors import Conflict, NotFound
+from gateway.limits.owned_rows import forget_owner
 from gateway.store.database import WHOLE, Database, ListSlice
 
 
@@ -119,6 +120,7 @@ def delete_team(
         ManagedSettings.delete().where(ManagedSettings.scope_id == team_id).execute()
         TeamMember.delete().where(TeamMember.team == team_id).execute()
         end_roles(scope_id=team_id)
+        forget_owner(database, team_id)
         Team.delete().where(Team.id == team_id).execute()
         detail = {"name": before.name, "members": list(before.member_ids), "rules": rules}
         _audit("team.delete", before, detail, actor, now)

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from gateway import ids, money
+from gateway import ids
 from gateway.accounts import client_ids, key_caps, keys, members, organizations, projects
 from gateway.accounts.changes import OPERATOR, commit
 from gateway.accounts.client_ids import ClientIdClaim
@@ -28,7 +28,7 @@ from gateway.accounts.workload_identities import WorkloadIdentities, WorkloadIde
 from gateway.admin import agent_sign_in
 from gateway.admin.account_mails import AccountMails
 from gateway.admin.default_limits import insert_default_limits
-from gateway.admin.funding import Funding, LimitEdit, Posting
+from gateway.admin.funding import Funding, LimitEdit, Posting, check_within_member
 from gateway.admin.group_grants import GroupGrants, read_limits
 from gateway.admin.key_setters import hold_key, hold_new_expiry
 from gateway.admin.provider_check import ProviderCheck
@@ -38,7 +38,7 @@ from gateway.callers.throttle import Throttle, ThrottleGate
 from gateway.callers.vault import Vault
 from gateway.configuration import settings
 from gateway.control.version import Control
-from gateway.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unauthenticated
+from gateway.errors import Conflict, Forbidden, NotFound, Unauthenticated
 from gateway.limits.budgets import Limits
 from gateway.limits.models import KEY, MEMBER, TEAM
 from gateway.oauth.grants import Grants
@@ -357,7 +357,7 @@ class Management:
         Raises InvalidRequest (code key_cap_reached: too many active keys), NotFound (project, member) or Conflict.
         """
         description = keys.read_description(draft.description)
-        self._check_within_member(draft.member_id, limits)
+        check_within_member(self.budgets, draft.member_id, limits)
         key_id = ids.new("key")
         token = tokens_module.make(draft.kind)
 
@@ -417,7 +417,7 @@ class Management:
 
         def checked(before: Limits) -> Limits:
             limits = edit(before)
-            self._check_within_member(key.member_id, limits)
+            check_within_member(self.budgets, key.member_id, limits)
             return limits
 
         self._funding.set_limits(KEY, key.id, key.organization_id, checked, actor=actor)
@@ -454,15 +454,3 @@ class Management:
             ThrottleGate("device codes, decided", user_id, DEVICE_DECISIONS, MINUTE_S),
             ThrottleGate("device codes, decided in a day", user_id, DAY_DECISIONS, DAY_S),
         )
-
-    def _check_within_member(self, member_id: str, limits: Limits) -> None:
-        """Refuse a key's limit above its owner's limit. It could never be reached, so the number would mislead."""
-        own = self.budgets.status(member_id).limits
-        pairs = [("usageLimit", limits.total_nusd, own.total_nusd)]
-        if limits.period == own.period:
-            pairs.append(("periodUsageLimit", limits.period_nusd, own.period_nusd))
-        for name, limit, maximum in pairs:
-            if limit is not None and maximum is not None and limit > maximum:
-                raise InvalidRequest(
-                    f"{name} is above the member's own limit of {money.format_usd(maximum)}.", param=name
-                )

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gateway.accounts.changes import OPERATOR
-from gateway.accounts.spending_limits import CHECKS, NAME, LimitDraft, SpendingLimits, checked
+from gateway.accounts.limit_drafts import CHECKS, LimitDraft, checked
+from gateway.accounts.spending_limits import NAME, SpendingLimits
 from gateway.admin.funding import LimitSetter, write_setters
 from gateway.admin.held_limits import AMOUNT
 from gateway.callers.permissions import LIMIT_RANKS

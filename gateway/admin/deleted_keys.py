@@ -6,6 +6,7 @@ from functools import partial
 from gateway.callers.models import AccessRule, ApiKey
 from gateway.clock import DAY_US
 from gateway.limits.models import KEY, TOTAL, WINDOW, budget_id
+from gateway.limits.owned_rows import forget_owner
 from gateway.limits.rate_rules import OF_ACCOUNTS
 from gateway.metering.rollups.rollup_table import Series, read_state
 from gateway.runtime.loop_turns import ShouldContinue, always
@@ -73,6 +74,7 @@ class DeletedKeys:
     def _forget_provider_keys(self, over: int) -> int:
         rows = self._database.execute(PROVIDER_KEYS, (over, STEP_ROWS)).fetchall()
         for (key_id,) in rows:
+            forget_owner(self._database, key_id)
             self._database.execute("DELETE FROM budget WHERE id = ?", (budget_id(key_id, TOTAL),))
             self._database.execute("DELETE FROM provider_key WHERE id = ?", (key_id,))
         return len(rows)
@@ -87,6 +89,7 @@ class DeletedKeys:
         if any(execute(sql, budgets).fetchone() for sql in (HAS_SPENDING, LEASED)):
             return False
         execute("DELETE FROM budget WHERE id IN (?, ?)", budgets)
+        forget_owner(self._database, key_id)
         execute("DELETE FROM limit_setter WHERE scope_id = ?", (key_id,))
         execute("DELETE FROM session_budget WHERE scope_id = ?", (key_id,))
         execute("DELETE FROM rate_limit WHERE scope IN (?, ?) AND scope_id = ?", (KEY, OF_ACCOUNTS[KEY], key_id))

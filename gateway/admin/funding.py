@@ -1,6 +1,6 @@
 """Changes of credits and spending limits: checked, audited and active on every worker on return."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -14,6 +14,7 @@ from gateway.callers.permissions import LIMIT_RANKS
 from gateway.control.version import Control
 from gateway.errors import Conflict, Forbidden, InvalidRequest
 from gateway.limits.budgets import Budgets, Limits
+from gateway.limits.leases import READ_AT_ONCE, marks
 from gateway.limits.ledger import LedgerBook, LedgerKind
 from gateway.limits.models import KEY, LIKELY, MEMBER, TEAM, Ledger
 from gateway.store.database import Database
@@ -101,9 +102,7 @@ def check_held(
     refusal_of: Callable[[str], str],
 ) -> dict[str, LimitSetter | None]:
     """Return the setters after a change of limits; see `hold`. `refusal_of` returns the text of the error of a part."""
-    held = read_setters(database, scope_id) or {}
-    if held.keys().isdisjoint(PARTS):  # those of a key's status and expiry may be stored before
-        held |= _from_trail(organization_id, scope_id, before, action)
+    held = find_setters(database, organization_id, scope_id, before, action)
     old = _parts(before)
     new = _parts(after)
     for part in PARTS:
@@ -118,6 +117,16 @@ def check_held(
                 held[part] = LimitSetter(*setter, *limit)
         elif not _within(part, limit, known):
             raise Forbidden(refusal_of(part), code="limit_not_yours")
+    return held
+
+
+def find_setters(
+    database: Database, organization_id: str, scope_id: str, limits: Limits, action: str
+) -> dict[str, LimitSetter | None]:
+    """Return the setters of the present limits; those that are older than the stored ones, from the audit trail."""
+    held = read_setters(database, scope_id) or {}
+    if held.keys().isdisjoint(PARTS):  # those of a key's status and expiry may be stored before
+        held |= _from_trail(organization_id, scope_id, limits, action)
     return held
 
 
@@ -154,6 +163,17 @@ def read_setters(database: Database, scope_id: str) -> dict[str, LimitSetter | N
     if row:
         return {part: LimitSetter(*values) for part, values in orjson.loads(row[0]).items()}
     return None
+
+
+def read_setters_of(database: Database, scope_ids: Sequence[str]) -> dict[str, dict[str, LimitSetter]]:
+    """Return the setters of several scopes, by scope and part."""
+    found = {}
+    for start in range(0, len(scope_ids), READ_AT_ONCE):
+        part = scope_ids[start : start + READ_AT_ONCE]
+        sql = f"SELECT scope_id, setters FROM limit_setter WHERE scope_id IN ({marks(part)})"
+        for scope_id, setters in database.fetch(sql, part):
+            found[scope_id] = {name: LimitSetter(*values) for name, values in orjson.loads(setters).items()}
+    return found
 
 
 def write_setters(database: Database, scope_id: str, held: dict[str, LimitSetter | None]) -> None:
@@ -264,6 +284,17 @@ class Funding:
         if scope == TEAM:
             teams.mark_limited(organization_id, scope_id, limits != Limits())
         _audit(AUDITED[scope], scope_id, organization_id, show_limits(limits), actor, now)
+
+
+def check_within_member(budgets: Budgets, member_id: str, limits: Limits) -> None:
+    """Refuse a key's limit above its owner's limit. It could never be reached, so the number would mislead."""
+    own = budgets.status(member_id).limits
+    pairs = [("usageLimit", limits.total_nusd, own.total_nusd)]
+    if limits.period == own.period:
+        pairs.append(("periodUsageLimit", limits.period_nusd, own.period_nusd))
+    for name, limit, maximum in pairs:
+        if limit is not None and maximum is not None and limit > maximum:
+            raise InvalidRequest(f"{name} is above the member's own limit of {money.format_usd(maximum)}.", param=name)
 
 
 def _audit(action: str, subject: str, organization_id: str, detail: Mapping[str, object], actor: str, now: int) -> None:

@@ -17,7 +17,7 @@ from gateway.callers.permissions import LIMIT_RANKS
 from gateway.errors import Forbidden
 from gateway.limits.budgets import Budgets, Limits
 from gateway.limits.limit_book import read_limits
-from gateway.limits.limit_rules import WARN, LimitAction, LimitRule, Subject
+from gateway.limits.limit_rules import ALERT, WARN, LimitAction, LimitRule, Subject
 from gateway.limits.models import EXACT, TEAM, LimitRow
 from gateway.store.database import Database
 
@@ -77,7 +77,7 @@ class AmountHold:
         for part, new in after.items():
             if new == before.get(part):
                 continue
-            known = held.get(part) or self._find_setter(scope_id, part, before.get(part))
+            known = held.get(part) or self.find_setter(scope_id, part, before.get(part))
             if known is None or setter.rank >= known.rank:
                 held[part] = None if new is None else LimitSetter(*setter, new, "")
             elif new is None or new > known.nusd:
@@ -86,7 +86,7 @@ class AmountHold:
                 held[part] = known
         write_setters(self._database, scope_id, held)
 
-    def _find_setter(self, scope_id: str, part: str, amount: int | None) -> LimitSetter | None:
+    def find_setter(self, scope_id: str, part: str, amount: int | None) -> LimitSetter | None:
         """Return the setter of an amount that is older than its stored setter, from the audit trail."""
         if amount is None:
             return None
@@ -141,7 +141,7 @@ class OrganizationLimitHold:
         known = None if row is None else self._find_setter(row)
         if row is None or before is None or known is None or own.rank >= known.rank:
             setter = LimitSetter(*own, after.amount_nusd, "")
-        elif after.id == row.id and after.amount_nusd <= known.nusd and _is_as_strict(before, after):
+        elif after.id == row.id and after.amount_nusd <= known.nusd and is_as_strict(before, after):
             setter = known
         else:
             raise Forbidden(NOT_YOUR_LIMIT, code=CODE)
@@ -229,7 +229,7 @@ def _setter_of_limit(actor: str, organization_id: str) -> Setter:
     return setter._replace(rank=max(setter.rank, LIMIT_RANKS["billing"]))
 
 
-def _is_as_strict(before: LimitRule, after: LimitRule) -> bool:
+def is_as_strict(before: LimitRule, after: LimitRule) -> bool:
     """Return whether everything that a limit does, it does afterwards too, at the same share of the amount or earlier;
     a warning at the same share."""
     if before.reservation == EXACT != after.reservation:
@@ -240,7 +240,7 @@ def _is_as_strict(before: LimitRule, after: LimitRule) -> bool:
 def _covers(one: LimitAction, action: LimitAction) -> bool:
     if one.action != action.action or one.model != action.model:
         return False
-    return one.share == action.share if action.action == WARN else one.share <= action.share
+    return one.share == action.share if action.action in (ALERT, WARN) else one.share <= action.share
 
 
 def check_rule_author(organization_id: str, rule_id: str, actor: str) -> None:

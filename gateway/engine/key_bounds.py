@@ -53,7 +53,7 @@ class KeyBounds:
             for credential in scored.credentials:
                 if not credential.bounded:
                     continue
-                maximum = states[credential.ident].limits.total_nusd
+                maximum = states[credential.ident].total_nusd
                 spent = states[credential.ident].usage_nusd
                 if maximum is not None and fit(cost_bound, maximum - spent) is None:
                     short = Shortage(PROVIDER_KEY, TOTAL, maximum, maximum - spent, cost_bound.min_nusd)

@@ -10,7 +10,7 @@ from gateway.billing.request_limits import limits_of
 from gateway.engine.planning import RoutePlan, only_model
 from gateway.errors import GatewayError
 from gateway.limits.limit_book import LimitBook
-from gateway.limits.limit_rules import REFUSE, USE_MODEL, WHOLE, LimitAction, LimitShare
+from gateway.limits.limit_rules import USE_MODEL, WARN, WHOLE, LimitAction, LimitShare
 from gateway.neutral.request import Request
 
 R = TypeVar("R", bound=Request)
@@ -66,7 +66,7 @@ def _acting(book: LimitBook, shares: list[LimitShare]) -> list[tuple[LimitShare,
     for share in shares:
         rule = share.rule
         used = amounts[share.budget] * WHOLE // rule.amount_nusd if rule.amount_nusd else WHOLE
-        reached = [action for action in rule.actions if action.action != REFUSE and used >= action.share]
+        reached = [action for action in rule.actions if action.action in (WARN, USE_MODEL) and used >= action.share]
         if reached:
             acting.append((share, used, max(reached, key=_priority)))
     return acting

@@ -59,8 +59,7 @@ class CallerShares:
 
 
 def _share_of(status: Status) -> int | None:
-    limits = status.limits
-    pairs = ((status.usage_nusd, limits.total_nusd), (status.period_usage_nusd, limits.period_nusd))
+    pairs = ((status.usage_nusd, status.total_nusd), (status.period_usage_nusd, status.period_nusd))
     return max((used * WHOLE // limit for used, limit in pairs if limit), default=None)
 
 

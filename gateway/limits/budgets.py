@@ -12,6 +12,7 @@ from gateway.control.version import Control
 from gateway.errors import InvalidRequest
 from gateway.limits.leases import LeaseRequest, bound_of, insert_budget
 from gateway.limits.models import CREDITS, KEY, LIKELY, MEMBER, TEAM, TOTAL, WINDOW, budget_id
+from gateway.limits.owned_rows import BudgetTerms, OwnedTerms, keep_terms, name_owned, read_terms
 from gateway.limits.periods import Period, read_period
 from gateway.store.database import Database
 
@@ -161,10 +162,11 @@ def _read(row: tuple[Any, ...], now_us: int, usual: Sequence[int]) -> SpentBudge
 
 SELECT = (
     "SELECT b.id, b.limit_nusd, b.settled_nusd + COALESCE(SUM(l.spent_nusd), 0), b.leased_nusd, b.period, "
-    "b.window_start, b.alert_at, b.reservation FROM budget b LEFT JOIN lease l ON l.budget = b.id "
-    "AND l.generation = b.generation "
+    "b.window_start, b.alert_at, b.reservation, COALESCE(y.raise_nusd, 0) FROM budget b "
+    "LEFT JOIN lease l ON l.budget = b.id AND l.generation = b.generation "
+    "LEFT JOIN limits y ON y.id = b.id AND y.limit_nusd = b.limit_nusd "
     "WHERE b.id IN ({marks}) GROUP BY b.id, b.limit_nusd, b.settled_nusd, b.leased_nusd, b.period, b.window_start, "
-    "b.alert_at, b.reservation"
+    "b.alert_at, b.reservation, y.raise_nusd"
 )
 SWEEP_BATCH_SIZE = 200
 
@@ -192,13 +194,28 @@ class Limits:
 
 
 class Status(Struct, frozen=True):
-    """Limits and usage of one subject. `period_usage_nusd` is 0 and both times are None while no window is running."""
+    """Limits and usage of one subject. `period_usage_nusd` is 0 and both times are None while no window is running.
+    `limits` are those that were set; the raises are granted beside them for a time."""
 
     limits: Limits
     usage_nusd: int
     period_usage_nusd: int
     period_started_us: int | None
     period_resets_us: int | None
+    total_raise_nusd: int = 0
+    period_raise_nusd: int = 0
+
+    @property
+    def total_nusd(self) -> int | None:
+        """The limit in total that is in force."""
+        total = self.limits.total_nusd
+        return None if total is None else total + self.total_raise_nusd
+
+    @property
+    def period_nusd(self) -> int | None:
+        """The limit per period that is in force."""
+        amount = self.limits.period_nusd
+        return None if amount is None else amount + self.period_raise_nusd
 
 
 class Budgets:
@@ -215,22 +232,41 @@ class Budgets:
         self._control.confirm()
 
     def write_limits(self, scope: str, scope_id: str, limits: Limits) -> None:
-        """Replace the limits within an open transaction; the caller announces the change."""
+        """Replace the limits within an open transaction; the caller announces the change. Another amount ends the raise
+        of a limit."""
         if scope not in (KEY, MEMBER, TEAM):
             raise InvalidRequest(f"There are no spending limits of a {scope}.")
         limits.checked()
         self._control.bump()
+        alert_at = pack_thresholds(read_thresholds(limits.alert_at))
         total, window = (LeaseRequest(budget_id(scope_id, kind), scope, scope_id, kind) for kind in (TOTAL, WINDOW))
+        terms = BudgetTerms("", alert_at, limits.reservation)
+        total_nusd = self._keep_row(total, limits.total_nusd, terms)
+        period_nusd = self._keep_row(window, limits.period_nusd, terms._replace(period=str(limits.period or "")))
         insert_budget(self._database, total, None)
-        self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limits.total_nusd, total.budget))
+        self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (total_nusd, total.budget))
         if limits.period is not None:
             insert_budget(self._database, window, None)
             self._begin_other_window(window.budget, limits.period)
         # Without a limit the period stays, so that a window that runs is continued by the next limit of that period.
-        self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limits.period_nusd, window.budget))
-        alert_at = pack_thresholds(read_thresholds(limits.alert_at))
+        self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (period_nusd, window.budget))
         both = (alert_at, limits.reservation, total.budget, window.budget)
         self._database.execute("UPDATE budget SET alert_at = ?, reservation = ? WHERE id IN (?, ?)", both)
+
+    def _keep_row(self, hold: LeaseRequest, amount_nusd: int | None, terms: BudgetTerms) -> int | None:
+        """Store the row of a limit, and return the amount of its budget: with the raise if the set amount stays."""
+        name = name_owned(hold.scope_id, hold.kind)
+        if amount_nusd is None:
+            keep_terms(self._database, name, None, terms)
+            return None
+        row = self._database.execute("SELECT limit_nusd FROM budget WHERE id = ?", (hold.budget,)).fetchone()
+        kept = OwnedTerms(amount_nusd)
+        if row is not None and row[0] is not None:
+            before = read_terms(self._database, name, int(row[0]))
+            raised = (before.raise_nusd, before.raise_until_us) if before.amount_nusd == amount_nusd else (0, None)
+            kept = OwnedTerms(amount_nusd, *raised, before.actions)
+        keep_terms(self._database, name, kept, terms)
+        return kept.limit_nusd
 
     def _begin_other_window(self, budget: str, period: Period) -> None:
         """Forget the window of a budget if its period was of another length or time zone."""
@@ -248,9 +284,10 @@ class Budgets:
         """Limit the total spending through an organization's provider key; None: no limit. Runs in an open transaction;
         the caller announces the change. Earlier spending counts."""
         hold = bound_of(provider_key_id)
+        limit_nusd = self._keep_row(hold, max_nusd, BudgetTerms())
         if max_nusd is not None:
-            insert_budget(self._database, hold, max_nusd)
-        self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (max_nusd, hold.budget))
+            insert_budget(self._database, hold, limit_nusd)
+        self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limit_nusd, hold.budget))
 
     def status(self, scope_id: str) -> Status:
         """Limits and counters of a key, member, team or provider key, current to the last durable settlement."""
@@ -274,12 +311,20 @@ class Budgets:
 
 
 def _status(scope_id: str, rows: dict[str, tuple[Any, ...]], now_us: int) -> Status:
-    total = rows.get(budget_id(scope_id, TOTAL), (None, 0, 0, "", None, "", ""))
-    limit, spent, _, text, start, *_ = rows.get(budget_id(scope_id, WINDOW), (None, 0, 0, "", None, "", ""))
+    total = rows.get(budget_id(scope_id, TOTAL), (None, 0, 0, "", None, "", "", 0))
+    limit, spent, _, text, start, *_, raised = rows.get(budget_id(scope_id, WINDOW), (None, 0, 0, "", None, "", "", 0))
     period = read_period(text) if text and limit is not None else None
-    limits = Limits(total[0], limit if period else None, period, unpack_thresholds(total[5]), total[6] or LIKELY)
+    total_raise, period_raise = int(total[7]), int(raised) if period else 0
+    limits = Limits(
+        None if total[0] is None else total[0] - total_raise,
+        limit - period_raise if period else None,
+        period,
+        unpack_thresholds(total[5]),
+        total[6] or LIKELY,
+    )
     spent = int(spent)
     end = period.end(start) if period and start is not None else 0
+    raises = (total_raise, period_raise)
     if not spent or end <= now_us:
-        return Status(limits, int(total[1]), 0, None, None)
-    return Status(limits, int(total[1]), spent, start, end)
+        return Status(limits, int(total[1]), 0, None, None, *raises)
+    return Status(limits, int(total[1]), spent, start, end, *raises)

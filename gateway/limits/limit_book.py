@@ -16,8 +16,9 @@ from gateway.limits.periods import read_period
 from gateway.store.database import Database
 
 COLUMNS = "id, name, subjects, amount_nusd + raise_nusd, period, actions, reservation, values_of"
-ORGANIZATIONS = "SELECT DISTINCT organization FROM limits WHERE deleted_at IS NULL"
-RULES = f"SELECT {COLUMNS} FROM limits WHERE organization = ? AND deleted_at IS NULL ORDER BY name"
+OF_ANY_SUBJECT = "owner = '' AND deleted_at IS NULL"
+ORGANIZATIONS = f"SELECT DISTINCT organization FROM limits WHERE {OF_ANY_SUBJECT}"
+RULES = f"SELECT {COLUMNS} FROM limits WHERE organization = ? AND {OF_ANY_SUBJECT} ORDER BY name"
 TEAMS = (
     "SELECT tm.team_id, tm.member_id FROM team_member tm JOIN team t ON t.id = tm.team_id WHERE t.organization_id = ? "
     "ORDER BY tm.team_id"

@@ -28,8 +28,8 @@ MAX_VALUE_LENGTH = 256
 MAX_MEMBERS = 20_000
 OTHERS = "others"
 
-WARN, USE_MODEL, REFUSE = "warn", "model", "refuse"
-ACTIONS = (WARN, USE_MODEL, REFUSE)
+ALERT, WARN, USE_MODEL, REFUSE = "alert", "warn", "model", "refuse"
+ACTIONS = (ALERT, WARN, USE_MODEL, REFUSE)
 WHOLE = 100
 # Where a tag or end user comes from: anything that the request says, or the claims of its credential alone.
 REQUEST, CREDENTIAL = "request", "credential"
@@ -85,7 +85,8 @@ def read_subject(text: str) -> Subject:
 
 
 class LimitAction(Struct, frozen=True):
-    """The action at `share` percent of the amount: warn, refuse, or use `model` instead of the requested one."""
+    """The action at `share` percent of the amount: alert, warn (an alert and a header of answers), refuse, or use
+    `model` instead of the requested one."""
 
     share: int
     action: str
@@ -97,11 +98,13 @@ class LimitAction(Struct, frozen=True):
 
 
 def read_action(text: str) -> LimitAction:
-    """Parse an action: warn@80, refuse@100, or model@90=ID. ValueError."""
+    """Parse an action: alert@80, warn@80, refuse@100, or model@90=ID. ValueError."""
     head, _, model = text.strip().partition("=")
     action, _, share = head.partition("@")
     if action not in ACTIONS or not share.isascii() or not share.isdigit() or len(share) > 3:
-        raise ValueError(f"{text!r} is no action: write warn@80, refuse@100, or model@90= and the id of a model.")
+        raise ValueError(
+            f"{text!r} is no action: write alert@80, warn@80, refuse@100, or model@90= and the id of a model."
+        )
     return LimitAction(int(share), action, model.strip())
 
 
@@ -136,7 +139,7 @@ class LimitRule(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def alert_at(self) -> tuple[int, ...]:
         """The percentages of `limit_nusd` at which a warning is sent."""
-        shares = {action.share for action in self.actions if action.action == WARN}
+        shares = {action.share for action in self.actions if action.action in (ALERT, WARN)}
         return tuple(sorted(shares))
 
     @cached_property
@@ -150,8 +153,8 @@ class LimitRule(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def acts_early(self) -> bool:
-        """Whether it does more than refuse."""
-        return any(action.action != REFUSE for action in self.actions)
+        """Whether it changes answers before it refuses."""
+        return any(action.action in (WARN, USE_MODEL) for action in self.actions)
 
     @property
     def label(self) -> str:

@@ -57,9 +57,11 @@ class Budget(Base):
 class LimitRow(Base):
     """A limit of an organization (limit_rules.LimitRule): `subjects` and `actions` are JSON. `limit_nusd` is the amount
     at which requests are refused, null: never. `members` counts the budgets of a limit for each. `raise_nusd` is
-    granted beside `amount_nusd` until `raise_until`. A deleted row stays until its budgets are removed."""
+    granted beside `amount_nusd` until `raise_until`. A deleted row stays until its budgets are removed. `owner` is the
+    key, member, team, provider key or project that the limit belongs to (owned_rows.py), "" for one of any subject;
+    `acts`: such a limit warns or uses another model."""
 
-    id = peewee.CharField(40, primary_key=True)
+    id = peewee.CharField(64, primary_key=True)
     organization = peewee.CharField(40)
     name = peewee.CharField(64)
     subjects = peewee.TextField()
@@ -72,6 +74,8 @@ class LimitRow(Base):
     reservation = peewee.CharField(8, default="")
     values_of = peewee.CharField(16, default="request")
     members = peewee.BigIntegerField(default=0)
+    owner = peewee.CharField(40, default="")
+    acts = peewee.BooleanField(default=False)
     top_budget = peewee.CharField(64, default="")  # of the member that used most lately, if there are many
     raise_nusd = NanoField(default=0)
     raise_until = TimeField(null=True)

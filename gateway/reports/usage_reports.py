@@ -357,15 +357,14 @@ class Reports:
 
     def _show_key(self, scope: ReportScope, names: AccountNames) -> ShownKeyLimits:
         status = self._budgets.status(scope.key_id)
-        limits = status.limits
         started = status.period_started_us
         return {
             "id": scope.key_id,
             "name": names.key,
             "usageUsd": usd_number(status.usage_nusd),
-            "usageLimitUsd": _usd(limits.total_nusd),
+            "usageLimitUsd": _usd(status.total_nusd),
             "periodUsageUsd": usd_number(status.period_usage_nusd),
-            "periodUsageLimitUsd": _usd(limits.period_nusd),
+            "periodUsageLimitUsd": _usd(status.period_nusd),
             "periodStartedAt": None if started is None else to_iso(started),
             "expiresAt": None if names.expires_at_us is None else to_iso(names.expires_at_us),
         }

@@ -14,6 +14,7 @@ import requests
 from support.axe import each_view, find_barriers, load_axe
 from support.chromium import MARKS, Chromium
 from support.console_walk import follow_links
+from support.demo_sessions import SESSION, add_session_of
 from support.demo_usage import add_demo_usage
 from support.factor_pages import walk_second_factor
 from support.gateways import LocalGateway
@@ -59,6 +60,7 @@ SIGNED_IN = {
     "device": "/console/device",
     "not-found": "/console/nothing",
 }
+TURNS = "/console/sessions/turns"
 SIGNED_OUT = {
     "sign-in": "/console/login",
     "forgot": "/console/forgot",
@@ -108,12 +110,15 @@ def test_each_page_fits_loads_nothing_from_elsewhere_and_is_accessible(
 def visit(browser: Chromium, gateway: LocalGateway) -> Iterator[str]:
     """Open each page at each width, and in dark colours; return the name of each view."""
     token = add_demo_usage(gateway)
+    turns = add_session_of(gateway)
+    request = f"/console/logs/{turns[-1].request.hex()}"
+    conversations = {"conversation": request, "changes": f"{request}/changes", "session": f"{TURNS}?session={SESSION}"}
     owner = gateway.services.management.sessions.find(token).user_id
     once = make_one_time_pages(gateway, owner)
     yield from show(browser, gateway, {**SIGNED_OUT, **{page.name: page.path for page in once if not page.signed_in}})
     browser.ask("Network.setCookie", name="llmgateway.session_token", value=token, url=gateway.address)
     yield from show(browser, gateway, {page.name: page.path for page in once if page.signed_in})
-    yield from show(browser, gateway, {**SIGNED_IN, **find_other_pages(gateway, token)})
+    yield from show(browser, gateway, {**SIGNED_IN, **conversations, **find_other_pages(gateway, token)})
     for name in walk_second_factor(browser, gateway.address):
         yield from show_views(browser, name)
 

@@ -11,7 +11,8 @@ from support.gateways import LocalGateway
 from support.shared import Share, usage_of
 from support.spending import BODIES, FORMS, JOBS, TOKEN_NUSD, say_in_headers, sent_to, write_mint
 
-from gateway.accounts.spending_limits import LimitDraft, LimitInfo, SpendingLimits
+from gateway.accounts.limit_drafts import LimitDraft
+from gateway.accounts.spending_limits import LimitInfo, SpendingLimits
 from gateway.billing.reconciliation import doctor
 from gateway.limits.limit_rules import read_action, read_subject
 

@@ -15,7 +15,8 @@ from support.shared import Share
 from support.spending import BODIES
 
 from gateway.accounts import projects, route_changes, rules
-from gateway.accounts.spending_limits import LimitDraft, SpendingLimits
+from gateway.accounts.limit_drafts import LimitDraft
+from gateway.accounts.spending_limits import SpendingLimits
 from gateway.limits.limit_rules import read_action, read_subject
 from gateway.metering import usage_table
 from gateway.metering.route_usage import sum_savings

@@ -73,13 +73,13 @@ def read_states(budgets: Budgets, caller: Caller) -> list[LimitState]:
     statuses = budgets.statuses([caller.key_id, caller.member_id, *(team for team, _ in caller.teams)])
     states = [
         LimitState(
-            status.limits.period_nusd,
+            status.period_nusd,
             status.period_usage_nusd,
             status.period_resets_us,
             GROUPS[status.limits.period.unit],
         )
         for status in statuses.values()
-        if status.limits.period is not None and status.limits.period_nusd is not None and status.period_resets_us
+        if status.limits.period is not None and status.period_nusd is not None and status.period_resets_us
     ]
     return sorted(states, key=lambda state: state.used_part, reverse=True)
 

@@ -1,28 +1,50 @@
 """`/console/sessions`: sessions of agents with their turns, tokens, cost and cache hits; and one as a timeline."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 from urllib.parse import urlencode
 
 from msgspec import to_builtins
 
+from gateway.accounts.agent_budgets import find_agent_budgets
 from gateway.accounts.projects import list_projects
+from gateway.billing.session_budgets import budget_of
 from gateway.clock import to_datetime
-from gateway.errors import NotFound
+from gateway.errors import GatewayError, NotFound
+from gateway.limits.models import SESSION
 from gateway.metering.log.agent_sessions import AgentSession
 from gateway.metering.log.archived_requests import find_session, list_sessions, search_log
 from gateway.metering.log.records import LoggedRequest
 from gateway.metering.log.search import LogFilter, LogPage
 from gateway.metering.session_ids import PLAIN_ID
 from gateway.money import round_usd
+from gateway.routes.route_prices import RoutePrices
+from gateway.runtime.threads import compute_if
+from gateway.surfaces.console.earlier_requests import INLINE_BYTES, compare_requests
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.plots import build_plot
+from gateway.surfaces.console.session_branches import (
+    CAUSES,
+    MAIN,
+    SIDE,
+    SUB,
+    Branch,
+    ShownTurn,
+    describe_branch,
+    draw_lanes,
+    find_branches,
+    read_turns,
+)
 from gateway.surfaces.console.shown_figures import round_count
 from gateway.surfaces.management.agent_session_routes import show_session, write_cursor
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
 from gateway.surfaces.visitors.log_answers import show_request
+from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Operation, Outbound
+from gateway.telemetry.cache_watch import PREFIX
 
 TITLE = "Sessions"
 PATH = "/console/sessions"
@@ -92,46 +114,16 @@ def _show_row(session: AgentSession, projects: dict[str, str]) -> dict[str, Any]
     }
 
 
-# One session as a timeline: its turns in order, with the cost and the cache of each.
+# One session as a timeline: its turns in branches, with the cost and the cache of each.
 
 TURNS_PATH = "/console/sessions/turns"
 MAX_TURNS = 200  # newest requests of a session that are shown
-# A turn lost the cache when it read less than half of what the turn before read, and that was worth caching.
-KEPT_SHARE = 0.5
-WORTH_CACHING = 1_024
-
-
-class ShownTurn(NamedTuple):
-    """A request of a session. `lost` is how many tokens the turn before read from the prompt cache, if this one did
-    not."""
-
-    request: LoggedRequest
-    fresh: int
-    cached: int
-    written: int
-    output: int
-    cost_nusd: int
-    lost: int = 0
-
-
-def read_turns(requests: Iterable[LoggedRequest]) -> list[ShownTurn]:
-    """Return the turns of requests, oldest first."""
-    turns: list[ShownTurn] = []
-    for request in requests:
-        attempts = request.attempts
-        turn = ShownTurn(
-            request,
-            sum(one.input for one in attempts),
-            sum(one.cache_read for one in attempts),
-            sum(one.cache_write for one in attempts),
-            sum(one.output for one in attempts),
-            sum(one.cost_nusd for one in attempts),
-        )
-        before = turns[-1].cached if turns else 0
-        if before >= WORTH_CACHING and turn.cached < before * KEPT_SHARE and turn.fresh + turn.written:
-            turn = turn._replace(lost=before)
-        turns.append(turn)
-    return turns
+MAX_NAMED = 12  # branches that are named by what their first request said
+MAX_NAMED_BYTES = 1_500_000  # of the first request of a branch, and of all of them MAX_READ_BYTES
+MAX_READ_BYTES = 6_000_000
+MAX_EXPLAINED = 3  # turns without a cache whose prompts are compared
+LABELS = {MAIN: "Main agent", SUB: "Sub-agent", SIDE: "Side call"}
+COLOURS = {"Read from the cache": "s1", "Written to the cache": "s2", "Not cached": "s0", "Output": "s7"}
 
 
 def show_turns(call: PageCall) -> Outbound:
@@ -142,52 +134,132 @@ def show_turns(call: PageCall) -> Outbound:
     found = search_log(database, scopes, LogFilter(session=session), None, MAX_TURNS) if session else LogPage([], None)
     if not found.requests:
         raise NotFound("There is no such session, or its requests have expired.")
+    return show_session_turns(call, session, found)
+
+
+def show_session_turns(call: PageCall, session: str, found: LogPage, **shown: Any) -> Outbound:
+    """Show these requests of a session, newest first, as its turns. `shown` are further values of the template."""
     turns = read_turns(reversed(found.requests))
-    steps = [to_datetime(turn.request.at_us).strftime("%Y-%m-%dT%H:%M:%S") for turn in turns]
+    branches = find_branches(turns)
+    _name_branches(call.visitor, branches)
+    first_changes = _find_changes(call.visitor, branches)
+    project_id = f"proj_{found.requests[0].owner.project.hex()}"
+    steps = [to_datetime(turn.begins_us).strftime("%Y-%m-%dT%H:%M:%S") for turn in turns]
     tokens = {
         "Read from the cache": [turn.cached for turn in turns],
         "Written to the cache": [turn.written for turn in turns],
         "Not cached": [turn.fresh for turn in turns],
         "Output": [turn.output for turn in turns],
     }
-    return call.page(
-        "session.html",
-        session,
-        path=PATH,
-        logs="?" + urlencode({**({"projectId": project_id} if project_id else {}), "session": session}),
-        turns=_show_turns(turns),
-        more=found.following is not None,
-        lost=sum(bool(turn.lost) for turn in turns),
-        cost=sum(turn.cost_nusd for turn in turns),
-        input=sum(turn.fresh + turn.cached + turn.written for turn in turns),
-        output=sum(turn.output for turn in turns),
-        cached=sum(turn.cached for turn in turns),
-        tokens_plot=build_plot(steps, tokens, round_count, COLOURS),
-        cost_plot=build_plot(steps, {"Cost": [turn.cost_nusd for turn in turns]}, round_usd),
-    )
+    values = {
+        "path": PATH,
+        "session": session,
+        "project_id": project_id,
+        "logs": "?" + urlencode({"projectId": project_id, "session": session}),
+        "turns": _show_turns(call, turns, branches),
+        "lanes": draw_lanes(turns, branches),
+        "causes": CAUSES,
+        "changes": first_changes,
+        "more": found.following is not None,
+        "lost": sum(bool(turn.lost) for turn in turns),
+        "cost": sum(turn.cost_nusd for turn in turns),
+        "input": sum(turn.size for turn in turns),
+        "output": sum(turn.output for turn in turns),
+        "cached": sum(turn.cached for turn in turns),
+        "budget": _read_budget(call, project_id, session, found.requests),
+        "tokens_plot": build_plot(steps, tokens, round_count, COLOURS),
+        "cost_plot": build_plot(steps, {"Cost": [turn.cost_nusd for turn in turns]}, round_usd),
+    }
+    return call.page("session.html", session, **{**values, **shown})
 
 
-def _show_turns(turns: Sequence[ShownTurn]) -> list[dict[str, Any]]:
+def _show_turns(call: PageCall, turns: Sequence[ShownTurn], branches: Sequence[Branch]) -> list[dict[str, Any]]:
     shown = []
+    labels = label_branches(branches)
+    prices = RoutePrices(call.services.routing.catalogue.current)
     total = 0
     for number, turn in enumerate(turns, 1):
         total += turn.cost_nusd
-        size = turn.fresh + turn.cached + turn.written
+        answer = to_builtins(show_request(turn.request))
         shown.append(
             {
-                **to_builtins(show_request(turn.request)),
+                **answer,
                 "number": number,
-                "at_us": turn.request.at_us,
-                "input": size,
-                "share": turn.cached * 100 // size if size else 0,
+                "at_us": turn.begins_us,
+                "input": turn.size,
+                "share": turn.cached * 100 // turn.size if turn.size else 0,
                 "cost_nusd": turn.cost_nusd,
                 "total_nusd": total,
                 "lost": turn.lost,
+                "cause": turn.cause,
+                "lost_nusd": prices.lost_cache_nusd("/".join(turn.place), turn.lost) if turn.lost else 0,
+                "branch": turn.branch,
+                "branch_name": labels[turn.branch],
             }
         )
     return shown
 
 
-COLOURS = {"Read from the cache": "s1", "Written to the cache": "s2", "Not cached": "s0", "Output": "s7"}
+def label_branches(branches: Sequence[Branch]) -> list[str]:
+    """Return what a page calls each branch; those of the same kind are counted."""
+    counts: Counter[str] = Counter()
+    labels = []
+    for branch in branches:
+        label = LABELS[branch.kind] if branch.is_known else "Branch"
+        counts[label] += 1
+        labels.append(label if branch.kind == MAIN else f"{label} {counts[label]}")
+    return labels
+
+
+def _name_branches(visitor: Visitor, branches: Sequence[Branch]) -> None:
+    """Name branches by the first message of their first request, where that was retained and is not too long."""
+    room = MAX_READ_BYTES
+    for branch in branches[:MAX_NAMED]:
+        request = branch.turns[0].request
+        if request.payload is None or request.payload.sent_bytes > min(room, MAX_NAMED_BYTES):
+            continue
+        room -= request.payload.sent_bytes
+        try:
+            sent = visitor.services.engine.retention.read(request.payload).sent
+        except GatewayError:  # it was deleted meanwhile
+            continue
+        compute_if(len(sent) > INLINE_BYTES, describe_branch, branch, sent, request.source)
+
+
+def _find_changes(visitor: Visitor, branches: Sequence[Branch]) -> dict[str, str]:
+    """Return what changed in the prompts of the first turns that lost the cache, by the ids of their requests, where
+    both payloads were retained and are not too long."""
+    found: dict[str, str] = {}
+    pairs = (pair for branch in branches for pair in pairwise(branch.turns))
+    lost = [(before.request, turn.request) for before, turn in pairs if turn.cause == PREFIX]
+    for before, request in lost[:MAX_EXPLAINED]:
+        sizes = [one.payload.sent_bytes for one in (before, request) if one.payload is not None]
+        if request.payload is None or len(sizes) < 2 or max(sizes) > MAX_NAMED_BYTES:
+            continue
+        try:
+            sent = visitor.services.engine.retention.read(request.payload).sent
+        except GatewayError:  # it was deleted meanwhile
+            continue
+        difference = compare_requests(visitor, before, sent)
+        if difference is not None and difference.changes:
+            change = difference.changes[0]
+            found[request.request_id] = f"{change.place} ({change.kind})"
+    return found
+
+
+def _read_budget(
+    call: PageCall, project_id: str, session: str, requests: Sequence[LoggedRequest]
+) -> dict[str, int] | None:
+    """Return the lowest budget that the keys of a session and its project set for it, and what is used; None without
+    one. A budget in a header is not stored."""
+    database = call.services.store.database
+    setters = {f"key_{request.owner.api_key.hex()}" for request in requests}
+    budgets = [find_agent_budgets(database, one).session_nusd for one in (project_id, *sorted(setters)[:MAX_NAMED])]
+    limit = min((amount for amount in budgets if amount is not None), default=None)
+    if limit is None:
+        return None
+    status = call.services.billing.budgets.status(budget_of(SESSION, project_id, session))
+    return {"used_nusd": status.usage_nusd, "limit_nusd": limit}
+
 
 OPERATIONS: tuple[Operation, ...] = (*page_operations(PATH, show_list), *page_operations(TURNS_PATH, show_turns))

@@ -57,8 +57,8 @@ def find_budgets(keys: Iterable[KeyInfo], statuses: dict[str, Status]) -> list[A
     for key in keys:
         status = statuses[key.id]
         pairs = (
-            (status.usage_nusd, status.limits.total_nusd, "spending limit"),
-            (status.period_usage_nusd, status.limits.period_nusd, "limit of this period"),
+            (status.usage_nusd, status.total_nusd, "spending limit"),
+            (status.period_usage_nusd, status.period_nusd, "limit of this period"),
         )
         for used, limit, name in pairs:
             if key.state == "active" and limit and used * 100 >= limit * NEAR_PERCENT:
@@ -279,7 +279,7 @@ def _list_own_keys(visitor: Visitor, keys: Iterable[KeyInfo], statuses: Mapping[
             "id": key.id,
             "name": key.description or key.id,
             "cost": statuses[key.id].usage_nusd,
-            "limit": statuses[key.id].limits.total_nusd,
+            "limit": statuses[key.id].total_nusd,
         }
         for key in own[:TOP]
     ]

@@ -9,15 +9,10 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from gateway.accounts.known_names import MODELS, PROVIDERS
-from gateway.accounts.spending_limits import (
-    MAX_ACTIONS,
-    LimitDraft,
-    LimitInfo,
-    RaiseRequest,
-    SpendingLimits,
-)
+from gateway.accounts.limit_drafts import MAX_ACTIONS, LimitDraft
+from gateway.accounts.spending_limits import LimitInfo, RaiseRequest, SpendingLimits
 from gateway.admin.held_limits import LimitHolding, OrganizationLimitHold
-from gateway.callers.permissions import Permission
+from gateway.admin.owned_limit_changes import OwnedLimitHold
 from gateway.errors import Forbidden
 from gateway.limits.limit_rules import (
     CREDENTIAL,
@@ -26,7 +21,6 @@ from gateway.limits.limit_rules import (
     MODEL,
     PROVIDER,
     REQUEST,
-    RUN,
     SESSION,
     LimitRule,
     Subject,
@@ -35,12 +29,22 @@ from gateway.limits.limit_rules import (
 )
 from gateway.limits.limit_states import MemberState
 from gateway.limits.models import EXACT, LIKELY
-from gateway.limits.other_limits import list_other_limits
+from gateway.limits.owned_rows import MARK, parse_owned
 from gateway.limits.periods import join_period, read_period
 from gateway.metering.session_ids import shorten
 from gateway.store.database import WHOLE, ListSlice
-from gateway.surfaces.management.access_groups import AccessGroup, Values, describe, in_organization, in_part
+from gateway.surfaces.management.access_groups import AccessGroup, Values, describe, in_part
 from gateway.surfaces.management.managed_operation import ListPageQuery, ManagedCall, managed
+from gateway.surfaces.management.owned_limit_access import (
+    changed_with,
+    check_change,
+    check_read,
+    hold_owned,
+    list_seen_kinds,
+    manages_owned,
+    may_change_owned,
+    owned_limits,
+)
 from gateway.surfaces.visitors.validation_schemas import (
     IsoTime,
     OneOf,
@@ -60,34 +64,17 @@ ONE = f"{PATH}/<limit_id>"
 SUBJECTS = (
     "One or two subjects: organization, project=ID, team=ID, member=ID, key=ID, customer=KEY, application=NAME, "
     "tag:NAME=VALUE, user=NAME, session=ID, run=ID, model=PATTERN, provider=ID, provider_key=ID; 'each user' for each "
-    "of them, 'no user' for requests without one."
+    "of them, 'no user' for requests without one. The limit key_…:total has the subject key=key_…, and key_…:session "
+    "also 'each session'."
 )
 ACTIONS = (
-    "What happens at shares of the amount: warn@80, refuse@100, or model@90= and the id of a model or route to use."
+    "What happens at shares of the amount: alert@80, warn@80 (an alert and a header of answers), refuse@100, or "
+    "model@90= and the id of a model or route to use."
 )
 PERIOD = "Length of the period: 12h, 1d, 2w, 1mo, or day, week, month of a calendar with timezone; none: in total."
 
 
-MARK = ":"
 MAX_OTHERS = 1_000
-PER_SESSION_ENDS = (f"{MARK}{SESSION}", f"{MARK}{RUN}")
-# Kind of what a limit belongs to → the permission that shows it, and (with sessions or not) the operation that changes
-# it.
-SEEN_WITH: dict[str, Permission] = {
-    "key": "keys:read",
-    "member": "members:read",
-    "team": "teams:read",
-    "provider_key": "providers:read",
-    "project": "projects:read",
-}
-CHANGED_WITH = {
-    ("key", False): "/keys/api/limit/{id}",
-    ("key", True): "/keys/api/{id}/session-budget",
-    ("member", False): "/orgs/{organization}/members/{id}/limit",
-    ("team", False): "/orgs/{organization}/teams/{id}/limit",
-    ("provider_key", False): "/keys/provider/{id}",
-    ("project", True): "/projects/{id}/session-budget",
-}
 
 
 class LimitListQuery(ListPageQuery):
@@ -169,8 +156,8 @@ class LimitMemberAnswer(Answer):
 class OrganizationLimitAnswer(Answer):
     """A limit with its state: for a limit for each, that of the member that used most. `amount` is the one that
     was set; `limit` is the one in force, with a raise. `raiseGrantedBy` is a user's id or operator. `deletable`: you
-    may delete, raise and weaken it, since no higher role set it. `changedWith` is the operation that changes a limit
-    which belongs to a key, member, team, provider key or project called `name`; null for others."""
+    may delete, raise and weaken it, since no higher role set it. `changedWith` is the operation that also changes a
+    limit which belongs to a key, member, team, provider key or project called `name`; null for others."""
 
     columns = ("id", "subjects", "limit", "period", "usage", "reserved", "remaining", "renews_at", "actions")
     id: str
@@ -212,7 +199,11 @@ class RaiseRequestAnswer(Answer):
 
 
 def _limits(call: ManagedCall[Any]) -> SpendingLimits:
-    return SpendingLimits(*call.stores, OrganizationLimitHold(call.database))
+    owned = parse_owned(call.params.get("limit_id", ""))
+    hold = OrganizationLimitHold(call.database)
+    if owned is not None:
+        hold = hold_owned(call, owned, call.params["organization_id"])
+    return SpendingLimits(*call.stores, hold)
 
 
 def _find(call: ManagedCall[Any]) -> tuple[str, str]:
@@ -221,35 +212,23 @@ def _find(call: ManagedCall[Any]) -> tuple[str, str]:
 
 def list_all(call: ManagedCall[str]) -> list[OrganizationLimitAnswer]:
     """The limits of the organization with what is used of them, by id. Leads of teams see those of their teams.
-    `all=true` adds those that are changed elsewhere (`changedWith`): of keys, members, teams and provider keys, and of
-    each session and run; at most 1,000 without `limit`."""
+    `all=true` adds those that belong to keys, members, teams and provider keys, and those of each session and run; at
+    most 1,000 without `limit`."""
     reach = call.visitor.reach(call.subject, "limits:read")
     with_others = reach.whole and call.fields.get("all") == "true"
 
     def read(part: ListSlice) -> list[OrganizationLimitAnswer]:
         begins = MARK not in part.after  # the others follow the limits, and only their ids have the mark
-        infos = _limits(call).list_limits(call.subject, part) if begins else []
-        shown = _show_all(call, [info for info in infos if reach.whole or is_of_teams(info.rule, reach.teams)])
-        room = part.limit - len(shown) if part.limit else MAX_OTHERS
+        limits = _limits(call)
+        infos = limits.list_limits(call.subject, part) if begins else []
+        infos = [info for info in infos if reach.whole or is_of_teams(info.rule, reach.teams)]
+        room = part.limit - len(infos) if part.limit else MAX_OTHERS
         if with_others and room > 0:
-            shown += _show_others(call, "" if begins else part.after, room)
-        return shown
+            kinds = list_seen_kinds(call.visitor, call.subject)
+            infos += limits.list_owned(call.subject, kinds, "" if begins else part.after, room)
+        return _show_all(call, infos)
 
     return call.page.read(read) if reach.whole else call.page.cut(read(WHOLE))
-
-
-def _show_others(call: ManagedCall[str], after: str, maximum: int) -> list[OrganizationLimitAnswer]:
-    organization_id = call.subject
-    kinds = {kind for kind, permission in SEEN_WITH.items() if call.visitor.manages(permission, organization_id)}
-    others = call.database.view(partial(list_other_limits, call.database, organization_id, kinds, after, maximum))
-    answers = []
-    for other in others:
-        info = LimitInfo(other.rule, organization_id, 0, None, 0, 0, (other.state,))
-        answer = show_limit(info, 0, LimitHolding(False, ""), False)
-        each = MARK + other.id.rpartition(MARK)[2] in PER_SESSION_ENDS
-        path = CHANGED_WITH[other.kind, each].format(organization=organization_id, id=other.scope_id)
-        answers.append(replace(answer, name=other.name or None, changed_with=f"PATCH {path}"))
-    return answers
 
 
 def show(call: ManagedCall[str]) -> OrganizationLimitAnswer:
@@ -259,9 +238,15 @@ def show(call: ManagedCall[str]) -> OrganizationLimitAnswer:
 
 def put(call: ManagedCall[str]) -> OrganizationLimitAnswer:
     """Set the limit of this id, which you choose. What is used stays, unless its subjects, its period or where its
-    values come from are others. In force for requests that arrive after this returns."""
-    info = _limits(call).put(*_find(call), read_draft(call), actor=call.actor)
-    return _show(call, info)
+    values come from are others. In force for requests that arrive after this returns. `key_…:total`, `team_…:window`,
+    `proj_…:session` and so on are those of a key, member, team, provider key, session or run; who may change them
+    there may change them here, and another amount ends their raise."""
+    organization_id, limit_id = _find(call)
+    owned = parse_owned(limit_id)
+    if owned is not None:
+        limits = owned_limits(call, owned, organization_id)
+        return _show(call, limits.put(organization_id, owned, read_draft(call), actor=call.actor))
+    return _show(call, _limits(call).put(organization_id, limit_id, read_draft(call), actor=call.actor))
 
 
 def read_draft(call: ManagedCall[str]) -> LimitDraft:
@@ -289,7 +274,12 @@ def read_draft(call: ManagedCall[str]) -> LimitDraft:
 
 def delete(call: ManagedCall[str]) -> None:
     """Remove a limit. Requests in progress end as they were admitted."""
-    _limits(call).delete(*_find(call), actor=call.actor)
+    organization_id, limit_id = _find(call)
+    owned = parse_owned(limit_id)
+    if owned is not None:
+        owned_limits(call, owned, organization_id).delete(organization_id, owned, actor=call.actor)
+    else:
+        _limits(call).delete(organization_id, limit_id, actor=call.actor)
 
 
 def grant_raise(call: ManagedCall[str]) -> OrganizationLimitAnswer:
@@ -336,6 +326,10 @@ def is_of_teams(rule: LimitRule, teams: frozenset[str]) -> bool:
 
 def _may_raise(visitor: Visitor, values: Values) -> str:
     organization_id: str = values["organization_id"]
+    owned = parse_owned(values["limit_id"])
+    if owned is not None:
+        check_change(visitor, organization_id, owned)
+        return organization_id
     reach = visitor.reach(organization_id, "limits:raise")
     covered = reach.whole
     if not covered and reach.teams:
@@ -348,6 +342,10 @@ def _may_raise(visitor: Visitor, values: Values) -> str:
 
 def _may_read(visitor: Visitor, values: Values) -> str:
     organization_id: str = values["organization_id"]
+    owned = parse_owned(values["limit_id"])
+    if owned is not None:
+        check_read(visitor, organization_id, owned)
+        return organization_id
     reach = visitor.reach(organization_id, "limits:read")
     visitor.check(organization_id, "limits:read", bool(reach))
     if not reach.whole:
@@ -358,8 +356,29 @@ def _may_read(visitor: Visitor, values: Values) -> str:
     return organization_id
 
 
+def _may_write(visitor: Visitor, values: Values) -> str:
+    organization_id: str = values["organization_id"]
+    owned = parse_owned(values["limit_id"])
+    if owned is not None:
+        check_change(visitor, organization_id, owned)
+    else:
+        visitor.permitted(organization_id, "limits:write")
+    return organization_id
+
+
+def _may_ask(visitor: Visitor, values: Values) -> str:
+    organization_id: str = values["organization_id"]
+    visitor.permitted(organization_id, "organization:read")
+    owned = parse_owned(values["limit_id"])
+    if owned is not None:
+        check_read(visitor, organization_id, owned)
+    return organization_id
+
+
 RAISER = AccessGroup("limits:raise", describe("limits:raise"), _may_raise)
 READER = AccessGroup("limits:read", describe("limits:read"), _may_read)
+WRITER = AccessGroup("limits:write", describe("limits:write"), _may_write)
+ASKER = AccessGroup("organization:read", describe("organization:read"), _may_ask)
 
 
 def _show(call: ManagedCall[Any], info: LimitInfo) -> OrganizationLimitAnswer:
@@ -367,15 +386,38 @@ def _show(call: ManagedCall[Any], info: LimitInfo) -> OrganizationLimitAnswer:
 
 
 def _show_all(call: ManagedCall[Any], infos: list[LimitInfo]) -> list[OrganizationLimitAnswer]:
+    """Return the answers for limits of one organization."""
     if not infos:
         return []
     now = call.database.now_us()
     organization_id = infos[0].organization_id
-    rows = [(info.rule.id, info.rule.name) for info in infos]
-    hold = OrganizationLimitHold(call.database)
-    held = call.database.read(lambda: hold.held_for(rows, organization_id, call.actor))
+    held = call.database.read(partial(_read_held, call, infos, organization_id))
     manages = call.visitor.manages("limits:write", organization_id)
-    return [show_limit(info, now, held[info.rule.id], manages) for info in infos]
+    may_change = may_change_owned if len(infos) == 1 else manages_owned
+    answers = []
+    for info in infos:
+        owned = info.owned
+        if owned is None:
+            answers.append(show_limit(info, now, held[info.rule.id], manages))
+            continue
+        allowed = may_change(call.visitor, organization_id, owned)
+        answer = show_limit(info, now, held[info.rule.id], allowed)
+        path = changed_with(owned, organization_id)
+        answers.append(replace(answer, name=info.owner_name or None, changed_with=f"PATCH {path}"))
+    return answers
+
+
+def _read_held(call: ManagedCall[Any], infos: list[LimitInfo], organization_id: str) -> dict[str, LimitHolding]:
+    rows = [(info.rule.id, info.rule.name) for info in infos if info.owned is None]
+    held = OrganizationLimitHold(call.database).held_for(rows, organization_id, call.actor)
+    for is_manager in (False, True):
+        owned = [
+            (info.rule.id, info.rule.name)
+            for info in infos
+            if info.owned and manages_owned(call.visitor, organization_id, info.owned) is is_manager
+        ]
+        held |= OwnedLimitHold(call.database, is_manager).held_for(owned, organization_id, call.actor)
+    return held
 
 
 def show_limit(info: LimitInfo, now: int, holding: LimitHolding, manages: bool) -> OrganizationLimitAnswer:
@@ -433,10 +475,10 @@ OPERATIONS: tuple[Operation, ...] = (
             scope="limits:read", query=LimitListQuery, inside="limits", commands=("limits list --all=all",)),
     managed("GET", ONE, show, "Show a limit", tag=TAG, who=READER, scope="limits:read", inside="limit",
             commands=("limits get <limit_id>",)),
-    managed("PUT", ONE, put, "Set a limit", tag=TAG, who=in_organization("limits:write"), scope="limits:write",
+    managed("PUT", ONE, put, "Set a limit", tag=TAG, who=WRITER, scope="limits:write",
             request=LimitBody, inside="limit", audit="limit.set",
             commands=("limits put <limit_id> <amount> --subject=subjects! --action=actions ... -> id",)),
-    managed("DELETE", ONE, delete, "Delete a limit", tag=TAG, who=in_organization("limits:write"),
+    managed("DELETE", ONE, delete, "Delete a limit", tag=TAG, who=WRITER,
             scope="limits:write", message="Limit deleted.", audit="limit.delete",
             commands=("limits delete <limit_id>",)),
     managed("PUT", f"{ONE}/raise", grant_raise, "Raise a limit for a time", tag=TAG, who=RAISER, scope="limits:write",
@@ -445,7 +487,7 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("GET", f"{ONE}/requests", list_requests, "List requests for more of a limit", tag=TAG, who=RAISER,
             scope="limits:read", inside="requests", commands=("limits requests <limit_id>",)),
     managed("POST", f"{ONE}/requests", ask, "Ask for more of a limit", tag=TAG,
-            who=in_organization("organization:read"), request=AskingBody, inside="request", success=201,
+            who=ASKER, request=AskingBody, inside="request", success=201,
             audit="limit.ask"),
     managed("PUT", f"{ONE}/requests/<request_id>", grant, "Grant a request for more of a limit", tag=TAG, who=RAISER,
             scope="limits:write", inside="limit", audit="limit.raise",

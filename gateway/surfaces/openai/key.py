@@ -33,7 +33,7 @@ def show_key(services: Services, inbound: Inbound) -> Outbound:
     """Show the key's own usage and limit as strings in USD; works even when a spending limit is reached."""
     caller = auth_module.require_user_key(auth_module.caller_of(services, inbound))
     status = services.billing.budgets.status(caller.key_id)
-    figures = KeyFiguresAnswer.of(status, label=caller.key_name, limit=status.limits.total_nusd)
+    figures = KeyFiguresAnswer.of(status, label=caller.key_name, limit=status.total_nusd)
     return json_reply(KeyUsageAnswer(figures).encode(), inbound.shown_id)
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from gateway import ids
 from gateway.accounts import audit, key_tags, keys, members, organizations, playground_presets, projects, saved_views
+from gateway.accounts.limit_drafts import LimitDraft
 from gateway.accounts.members import MemberInfo
-from gateway.accounts.spending_limits import LimitDraft, SpendingLimits
+from gateway.accounts.spending_limits import SpendingLimits
 from gateway.admin.erasure import KIND, PAGE_ROWS, ErasureJob, erase_member, export_member
 from gateway.batches.batch_table import BatchJob, BatchRows
 from gateway.callers.vault import Vault

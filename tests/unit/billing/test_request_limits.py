@@ -6,7 +6,8 @@ import pytest
 from support.billing import DOLLAR, BillingIdentity, BillingProcess, admission_of, attempt_at, target
 
 from gateway import ids
-from gateway.accounts.spending_limits import MAX_REQUESTS, LimitDraft, SpendingLimits
+from gateway.accounts.limit_drafts import LimitDraft
+from gateway.accounts.spending_limits import MAX_REQUESTS, SpendingLimits
 from gateway.billing.old_limits import forget_limits
 from gateway.billing.reconciliation import doctor
 from gateway.clock import DAY_US

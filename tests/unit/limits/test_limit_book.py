@@ -3,8 +3,9 @@
 import pytest
 from support.clock import FakeClock
 
+from gateway.accounts.limit_drafts import LimitDraft
 from gateway.accounts.organizations import create_organization
-from gateway.accounts.spending_limits import LimitDraft, SpendingLimits
+from gateway.accounts.spending_limits import SpendingLimits
 from gateway.control.version import Control
 from gateway.limits import limit_book
 from gateway.limits.limit_book import LimitBook

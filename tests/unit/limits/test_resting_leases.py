@@ -4,7 +4,8 @@ import pytest
 from support.limits import DOLLAR
 
 from gateway import ids
-from gateway.accounts.spending_limits import LimitDraft, SpendingLimits
+from gateway.accounts.limit_drafts import LimitDraft
+from gateway.accounts.spending_limits import SpendingLimits
 from gateway.errors import BudgetInUse, SpendingLimitReached
 from gateway.limits.cost_bound import CostBound, Payer
 from gateway.limits.lease_keeping import LOOK_S, RESTING_S, ROUND_S

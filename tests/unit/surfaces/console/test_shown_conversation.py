@@ -2,6 +2,7 @@
 
 import base64
 import random
+import time
 from typing import Any
 
 import orjson
@@ -9,12 +10,12 @@ import pytest
 
 from gateway.surfaces.console.shown_conversation import (
     MAX_BYTES,
-    MAX_IMAGE,
     MAX_MESSAGES,
-    ShownMessage,
     read_conversation,
     write_pretty,
 )
+from gateway.surfaces.console.shown_parts import MAX_IMAGE, ShownMessage
+from gateway.surfaces.console.truncated_json import mend
 
 PICTURE = base64.b64encode(b"\x89PNG" * 10).decode()
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -48,7 +49,7 @@ OPENAI = (
             {
                 "role": "assistant",
                 "reasoning_content": "Hm.",
-                "tool_calls": [{"function": {"name": "weather", "arguments": '{"city":"Rome"}'}}],
+                "tool_calls": [{"id": "call_1", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}}],
             },
             {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
         ],
@@ -119,7 +120,7 @@ GOOGLE = (
                     {"functionCall": {"name": "weather", "args": {"city": "Rome"}}},
                 ],
             },
-            {"role": "user", "parts": [{"functionResponse": {"name": "call_1", "response": "sunny"}}]},
+            {"role": "user", "parts": [{"functionResponse": {"name": "weather", "response": "sunny"}}]},
         ],
         "tools": [{"functionDeclarations": [{"name": "weather", "description": "Now.", "parameters": SCHEMA}]}],
     },
@@ -127,9 +128,53 @@ GOOGLE = (
 )
 
 
-@pytest.mark.parametrize(
-    "dialect", [OPENAI, ANTHROPIC, RESPONSES, GOOGLE], ids=["chat", "anthropic", "responses", "google"]
+AI_SDK = (
+    {
+        "temperature": 0.5,
+        "prompt": [
+            {"role": "system", "content": "Be brief."},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "text", "text": "Weather?"},
+                    {"type": "file", "mediaType": "image/png", "data": PICTURE},
+                ],
+            },
+            {
+                "role": "assistant",
+                "content": [
+                    {"type": "reasoning", "text": "Hm."},
+                    {"type": "tool-call", "toolCallId": "call_1", "toolName": "weather", "input": {"city": "Rome"}},
+                ],
+            },
+            {
+                "role": "tool",
+                "content": [
+                    {
+                        "type": "tool-result",
+                        "toolCallId": "call_1",
+                        "toolName": "weather",
+                        "output": {"type": "text", "value": "sunny"},
+                    }
+                ],
+            },
+        ],
+        "tools": [{"type": "function", "name": "weather", "description": "Now.", "inputSchema": SCHEMA}],
+    },
+    {"content": [{"type": "text", "text": "Sunny."}], "finishReason": "stop"},
 )
+COHERE = ({**OPENAI[0]}, {"message": {"role": "assistant", "content": [{"type": "text", "text": "Sunny."}]}})
+DIALECTS = {
+    "chat": OPENAI,
+    "anthropic": ANTHROPIC,
+    "responses": RESPONSES,
+    "google": GOOGLE,
+    "ai-sdk": AI_SDK,
+    "cohere": COHERE,
+}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 def test_each_dialect_is_the_same_conversation(dialect: tuple[Any, Any]) -> None:
     shown = read(*dialect)
     found = parts(shown.messages)
@@ -141,7 +186,7 @@ def test_each_dialect_is_the_same_conversation(dialect: tuple[Any, Any]) -> None
         ("call", CALL),
         ("result", found[-1][3]),
     ]
-    assert found[-1][3].strip('"') == "sunny" and found[-1][2] == "call_1" and found[4][2] == "weather"
+    assert found[-1][3].strip('"') == "sunny" and found[-1][2] == "weather" and found[4][2] == "weather"
     assert [role for role, *_ in found[:2]] == ["system", "user"] and found[3][0] == "assistant"
     assert parts(shown.answers) == [("assistant", "text", "", "Sunny.")]
     [tool] = shown.tools
@@ -202,6 +247,33 @@ STREAMS = {
         },
     ),
 }
+STREAMS["ai-sdk"] = events(
+    {"type": "reasoning-delta", "id": "1", "delta": "H"},
+    {"type": "reasoning-delta", "id": "1", "delta": "m."},
+    {"type": "text-delta", "id": "2", "delta": "Sun"},
+    {"type": "text-delta", "id": "2", "delta": "ny."},
+    {"type": "tool-call", "toolCallId": "call_1", "toolName": "weather", "input": '{"city":"Rome"}'},
+)
+STREAMS["responses that ended early"] = events(
+    {"type": "response.reasoning_summary_text.delta", "output_index": 0, "delta": "Hm."},
+    {"type": "response.output_text.delta", "output_index": 1, "delta": "Sun"},
+    {"type": "response.output_text.delta", "output_index": 1, "delta": "ny."},
+    {"type": "response.output_item.added", "output_index": 2, "item": {"type": "function_call", "name": "weather"}},
+    {"type": "response.function_call_arguments.delta", "output_index": 2, "delta": '{"city":"Rome"}'},
+)
+
+
+def cohere_event(kind: str, index: int, **message: Any) -> dict[str, Any]:
+    return {"type": kind, "index": index, "delta": {"message": message}}
+
+
+STREAMS["cohere"] = events(
+    cohere_event("content-delta", 0, content={"thinking": "Hm."}),
+    cohere_event("content-delta", 1, content={"text": "Sun"}),
+    cohere_event("content-delta", 1, content={"text": "ny."}),
+    cohere_event("tool-call-start", 2, tool_calls={"id": "1", "function": {"name": "weather", "arguments": ""}}),
+    cohere_event("tool-call-delta", 2, tool_calls={"function": {"arguments": '{"city":"Rome"}'}}),
+)
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -227,7 +299,7 @@ def test_only_pictures_of_the_payload_are_shown() -> None:
 
 def test_a_request_without_a_conversation_or_an_incomplete_one_has_none() -> None:
     whole = orjson.dumps(OPENAI[0])
-    for sent in (b"", b"[]", b"1", b"{}", whole[:-5], b'{"messages": 3}', b'{"messages": []}', b"\xff\xfe"):
+    for sent in (b"", b"[]", b"1", b"{}", whole[:10], b'{"messages": 3}', b'{"messages": []}', b"\xff\xfe"):
         assert read_conversation(sent, b"") is None
     assert read_conversation(b'{"messages": ["' + b"x" * MAX_BYTES + b'"]}', b"") is None
     assert write_pretty(b'{"a":1}') == '{\n  "a": 1\n}' and write_pretty(b"not json \xff") == "not json �"
@@ -283,9 +355,112 @@ def test_whatever_is_sent_is_read() -> None:
         return value
 
     for _ in range(1_500):
-        sent, answer = map(spoil, dice.choice((OPENAI, ANTHROPIC, RESPONSES, GOOGLE)))
+        sent, answer = map(spoil, dice.choice(list(DIALECTS.values())))
         stream = [orjson.loads(line[6:]) for line in STREAMS["chat"].splitlines() if line.startswith(b"data: {")]
         for body in (orjson.dumps(answer), events(*[spoil(event) for event in stream])):
             shown = read_conversation(orjson.dumps(sent), body)
             for message in () if shown is None else (*shown.messages, *shown.answers):
                 assert all(isinstance(part.text, str) and isinstance(part.title, str) for part in message.parts)
+
+
+CITED = {
+    "chat": {
+        "choices": [
+            {
+                "message": {
+                    "content": "Sunny.",
+                    "annotations": [
+                        {"type": "url_citation", "url_citation": {"url": "https://rome.example", "title": "Rome"}}
+                    ],
+                }
+            }
+        ]
+    },
+    "anthropic": {
+        "content": [
+            {
+                "type": "text",
+                "text": "Sunny.",
+                "citations": [{"cited_text": "sun", "url": "https://rome.example", "title": "Rome"}],
+            }
+        ]
+    },
+    "responses": {
+        "output": [
+            {
+                "type": "message",
+                "content": [
+                    {
+                        "type": "output_text",
+                        "text": "Sunny.",
+                        "annotations": [{"type": "url_citation", "url": "https://rome.example", "title": "Rome"}],
+                    }
+                ],
+            }
+        ]
+    },
+    "google": {
+        "candidates": [
+            {
+                "content": {"parts": [{"text": "Sunny."}]},
+                "groundingMetadata": {"groundingChunks": [{"web": {"uri": "https://rome.example", "title": "Rome"}}]},
+            }
+        ]
+    },
+    "ai-sdk": {
+        "content": [
+            {"type": "text", "text": "Sunny."},
+            {"type": "source", "sourceType": "url", "id": "1", "url": "https://rome.example", "title": "Rome"},
+        ]
+    },
+    "cohere": {
+        "message": {
+            "content": [{"type": "text", "text": "Sunny."}],
+            "citations": [
+                {"text": "Sunny", "sources": [{"document": {"title": "Rome", "url": "https://rome.example"}}]}
+            ],
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("name", CITED)
+def test_citations_are_shown_with_their_sources(name: str) -> None:
+    shown = read({"messages": [{"role": "user", "content": "Hi"}]}, CITED[name])
+    sources = [source for message in shown.answers for part in message.parts for source in part.sources]
+    assert [(source.title, source.url) for source in sources] == [("Rome", "https://rome.example")]
+
+
+def test_streamed_citations_are_shown() -> None:
+    citation = {"type": "citations_delta", "citation": {"url": "https://rome.example", "title": "Rome"}}
+    stream = events(
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Sunny."}},
+        {"type": "content_block_delta", "index": 0, "delta": citation},
+    )
+    shown = read({"messages": [{"role": "user", "content": "Hi"}]}, stream)
+    assert [part.kind for part in shown.answers[0].parts] == ["text", "sources"]
+
+
+def test_a_request_that_was_stored_in_part_is_shown_up_to_its_last_complete_message() -> None:
+    whole = orjson.dumps({"messages": [{"role": "user", "content": f"message {number}"} for number in range(9)]})
+    for length in range(60, len(whole)):
+        shown = read_conversation(whole[:length], b"")
+        assert shown is not None and shown.is_cut
+        texts = [message.parts[0].text for message in shown.messages]
+        assert texts == [f"message {number}" for number in range(len(texts))]
+    assert len(texts) == 9
+
+
+def test_a_cut_in_many_brackets_is_mended_in_linear_time() -> None:
+    began = time.process_time()
+    for cut in (b'{"a":[' + b"[1,2]," * 100_000, b'{"a":[' + b"[" * 390 + b"1," * 300_000, b'{"a":' + b"[" * 900_000):
+        mended = mend(cut)
+        assert not mended or isinstance(orjson.loads(mended), dict)
+    assert time.process_time() - began < 5
+
+
+def test_a_page_has_room_for_the_newest_texts() -> None:
+    messages = [{"role": "user", "content": f"{number} " + "x" * 39_000} for number in range(100)]
+    shown = read({"messages": messages})
+    lengths = [len(message.parts[0].text) for message in shown.messages]
+    assert lengths[-1] > 39_000 and lengths[0] < 300 and sum(lengths) < 700_000

@@ -6,7 +6,7 @@ import pytest
 from support.usage import usage_row
 
 from gateway.routing.plan import SINGLE
-from gateway.surfaces.console.request_pages import draw_waterfall
+from gateway.surfaces.console.request_details import draw_waterfall
 from gateway.surfaces.console.routing_pages import describe_decision
 
 ARRIVED = 1_800_000_000_000_000

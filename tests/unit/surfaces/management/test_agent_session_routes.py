@@ -11,6 +11,7 @@ from support.usage import usage_row
 from gateway.clock import DAY_US
 from gateway.metering.log.records import LoggedRequest
 from gateway.surfaces.console import agent_session_pages
+from gateway.surfaces.console.session_branches import find_losses, read_turns
 
 CHOICE = re.compile(r'<option value="([^"]*)"')
 
@@ -148,5 +149,6 @@ def test_a_turn_that_reads_less_from_the_cache_than_the_one_before_lost_it() -> 
         return LoggedRequest(row.request, (row,))
 
     sizes = ((2_000, 0, 1_900), (10, 1_900), (10, 1_900, 500), (4_000, 0), (10, 4_000), (10, 2_100), (500, 900), (9, 0))
-    turns = agent_session_pages.read_turns([turn_of(*size) for size in sizes])
+    turns = read_turns([turn_of(*size) for size in sizes])
+    find_losses(turns)
     assert [turn.lost for turn in turns] == [0, 0, 0, 1_900, 0, 0, 2_100, 0]

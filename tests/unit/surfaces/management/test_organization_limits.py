@@ -352,7 +352,7 @@ def test_the_list_shows_the_limits_that_are_changed_elsewhere(tenants: Tenants) 
         ),
     }
     of_key = next(one for one in listed if one["changedWith"] == f"PATCH /keys/api/limit/{key}")
-    assert of_key["actions"] == ["warn@50", "refuse@100"] and not of_key["deletable"]
+    assert of_key["actions"] == ["alert@50", "refuse@100"] and of_key["deletable"]
     pages, cursor = [], ""
     while cursor is not None:
         answer = tenants.ok("GET", f"{path}?all=true&limit=2{cursor and f'&cursor={cursor}'}", owner)
