@@ -23,7 +23,8 @@ from gateway.surfaces.console.page_calls import CREATE, PageCall, page_operation
 from gateway.surfaces.console.pages import redirect
 from gateway.surfaces.console.playground_pages import KEY_NAME, PATH, RUNS, caller_of, read_own_choices
 from gateway.surfaces.console.request_pages import PERIODS
-from gateway.surfaces.console.shown_conversation import ShownMessage, read_conversation
+from gateway.surfaces.console.shown_conversation import read_conversation
+from gateway.surfaces.console.shown_parts import ShownMessage
 from gateway.surfaces.visitors import logged_runs
 from gateway.surfaces.visitors.logged_runs import MAX_REQUESTS, RunEstimate, RunResult, Selection
 from gateway.surfaces.visitors.request_log_reader import LogsQuery, filter_of, scopes_of
