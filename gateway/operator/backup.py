@@ -24,6 +24,7 @@ from gateway.store import migrations
 from gateway.store.database import Database
 from gateway.store.installation_identity import ENCRYPTION_KEY, HASH_SECRET
 from gateway.store.sqlite import DATABASE_FILE
+from gateway.worker.installation_state import note_backup
 
 # `credentials`: a saved list of what is valid, which shows after a restore what became valid again.
 
@@ -202,6 +203,7 @@ def backup(ctx: click.Context, file: Path) -> None:
     announce(installation.settings.database)
     copy(source, file)
     size = file.stat().st_size
+    note_backup(installation.database, file, size)
     places = {name: _place_of(installation, name) for name in SECRETS}
     contents, stored_bytes = FileRows(installation.database).totals()
     folder = describe_place(installation.settings)

@@ -16,10 +16,10 @@ from gateway.money import format_usd
 from gateway.operator import running
 from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.output import AS_JSON, is_json, print_json, print_note, print_table, read_time
-from gateway.operator.status import VERSION_DIGITS
 from gateway.store.documents import Documents
 from gateway.store.installation_identity import key_beside_data
 from gateway.telemetry.presence import read_presence
+from gateway.worker.installation_state import VERSION_DIGITS
 
 # Check that a command has the same database and catalogue as the running gateway; otherwise results would mislead.
 

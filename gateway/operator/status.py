@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import to_builtins
 
 from gateway.build_stamp import full_version
 from gateway.catalogue.environment_credentials import is_configured, missing_variables
 from gateway.clock import SECOND_US
 from gateway.configuration.settings import MANAGE, Server
-from gateway.control.version import Control
 from gateway.errors import Unavailable
 from gateway.metering.clickhouse.clickhouse_http import read_address
 from gateway.metering.clickhouse.sink import read_progress
@@ -24,8 +24,8 @@ from gateway.store import migrations
 from gateway.store.database import Database
 from gateway.store.documents import Documents
 from gateway.store.outage_journal import kept_bytes, list_set_aside
-from gateway.telemetry.presence import WorkerFacts, read_presence
 from gateway.worker import accepted_configuration
+from gateway.worker.installation_state import VERSION_DIGITS, ReportedWorkers, read_workers
 from gateway.worker.recurring_jobs import read_reports
 
 # The status of the gateway on this node, for commands that cannot reach the database.
@@ -46,7 +46,6 @@ def read_readiness(server: Server) -> tuple[int, str] | None:
 
 
 DAY_S = 86_400
-VERSION_DIGITS = 16  # hex digits of a catalogue version
 
 
 @click.command()
@@ -84,16 +83,12 @@ def examine(installation: Installation) -> dict[str, Any]:
     """
     database = _database(installation)
     behind = bool(database["pending"] or database["error"])
-    workers: dict[int, str] = {}
-    presence: dict[int, WorkerFacts] = {}
+    state = ReportedWorkers((), (), ())
     jobs: list[dict[str, Any]] = []
-    leader = 0
     if not behind:
-        workers = Control.observer(installation.database).live_epochs()
-        presence = read_presence(Documents(installation.database))
-        leader = _leader(installation)
-        jobs = _jobs(installation)
-    cooldowns = _cooldowns(workers, presence)
+        state = read_workers(installation.database)
+        jobs = _list_jobs(installation)
+    cooldowns = [to_builtins(one) for one in state.cooldowns]
     return {
         "version": installation.settings.server.version or full_version(),
         "database": database,
@@ -101,13 +96,10 @@ def examine(installation: Installation) -> dict[str, Any]:
         "analytics": None if behind else _sink(installation),
         "catalogue": installation.catalogue.version[:VERSION_DIGITS],
         "mistakes": list(installation.accepted.problems),
-        "nodes": dict(sorted(Counter(workers.values()).items())),
-        "workers": [
-            {"epoch": epoch, "node": node, "leads": epoch == leader, **_versions(presence.get(epoch))}
-            for epoch, node in sorted(workers.items())
-        ],
+        "nodes": dict(sorted(Counter(worker.node for worker in state.workers).items())),
+        "workers": [worker._asdict() for worker in state.workers],
         "providers": _providers(installation),
-        "identities": _identities(workers, presence),
+        "identities": _show_identities(state),
         "cooldowns": cooldowns,
         "resting": cooldowns,  # the name in earlier releases
         "jobs": jobs,
@@ -203,41 +195,22 @@ def _providers(installation: Installation) -> list[dict[str, Any]]:
     ]
 
 
-def _versions(facts: WorkerFacts | None) -> dict[str, str | None]:
-    """Return the versions of a worker; null before its first report."""
-    if facts is None:
-        return {"version": None, "catalogue": None}
-    return {"version": facts.version, "catalogue": facts.catalogue[:VERSION_DIGITS]}
-
-
-def _cooldowns(workers: dict[int, str], presence: dict[int, WorkerFacts]) -> list[dict[str, Any]]:
-    """Return the active cooldowns of each node, which workers report every few seconds."""
-    counts: dict[tuple[str, str, str], int] = {}
-    for epoch, node in workers.items():
-        for provider, reason, count in presence[epoch].resting if epoch in presence else ():
-            place = (node, provider, reason)
-            counts[place] = max(counts.get(place, 0), count)
-    names = ("node", "provider", "reason", "count")
-    return [dict(zip(names, (*place, count), strict=True)) for place, count in sorted(counts.items())]
-
-
-def _identities(workers: dict[int, str], presence: dict[int, WorkerFacts]) -> list[dict[str, Any]]:
+def _show_identities(state: ReportedWorkers) -> list[dict[str, Any]]:
     """Return the workload identities of each worker: source and expiry of the token, and the last failure."""
     return [
         {
-            "node": node,
-            "worker": epoch,
-            "provider": provider,
-            "source": source or None,
-            "expires": show_time(expires_us or None),
-            "failure": failure or None,
+            "node": one.node,
+            "worker": one.worker,
+            "provider": one.provider,
+            "source": one.source or None,
+            "expires": show_time(one.expires_us or None),
+            "failure": one.failure or None,
         }
-        for epoch, node in sorted(workers.items())
-        for provider, source, expires_us, failure in (presence[epoch].identities if epoch in presence else ())
+        for one in state.identities
     ]
 
 
-def _jobs(installation: Installation) -> list[dict[str, Any]]:
+def _list_jobs(installation: Installation) -> list[dict[str, Any]]:
     reports = read_reports(Documents(installation.database))
     return [
         {
@@ -248,16 +221,6 @@ def _jobs(installation: Installation) -> list[dict[str, Any]]:
         }
         for report in reports.values()
     ]
-
-
-def _leader(installation: Installation) -> int:
-    database = installation.database
-    sql = f"SELECT worker FROM leader WHERE name = 'jobs' AND expires_at > {database.moment_sql()}"
-    row = database.read(lambda: database.execute(sql).fetchone())
-    if row:
-        worker: int = row[0]
-        return worker
-    return 0
 
 
 def _describe_migration(database: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ BODIES = {
     "LimitChange": lambda p: {"usageLimit": "1"},
     "Named": lambda p: {"name": "Taken over"},
     "OrganizationChange": lambda p: {"name": "Taken over", "leadsAddMembers": True},
+    "OrganizationStatusChange": lambda p: {"status": "active"},
     "Policy": lambda p: {"requireGdpr": True},
     "NewSkill": lambda p: {"content": "---\nname: a\ndescription: b\n---\n"},
     "SkillChange": lambda p: {"enabled": False},

@@ -10,7 +10,8 @@ from gateway.errors import GatewayError
 from gateway.oauth.grant_values import GrantInfo
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.threads import compute
-from gateway.surfaces.console.pages import page, redirect
+from gateway.surfaces.console.page_calls import COOKIE_S
+from gateway.surfaces.console.pages import THEME_COOKIE, THEMES, page, redirect
 from gateway.surfaces.console.sign_in_pages import SIGN_OUT, are_offered, browser_of
 from gateway.surfaces.console.sso_pages import CONNECT
 from gateway.surfaces.console.visits import LOGIN, as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
@@ -59,6 +60,15 @@ def act(services: Services, inbound: Inbound) -> Outbound:
         if error.blame != "caller":
             raise
         return _page(services, inbound, visitor, error)
+
+
+def _set_theme(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
+    """Keep the chosen colours in a cookie of this browser."""
+    theme = form.get("theme", "")
+    known = theme in THEMES
+    return redirect(
+        inbound, PATH, [write_cookie(inbound, theme if known else "", COOKIE_S if known else 0, THEME_COOKIE)]
+    )
 
 
 def _sign_out_everywhere(services: Services, inbound: Inbound, visitor: Visitor, form: dict[str, str]) -> Outbound:
@@ -249,6 +259,7 @@ def _page(services: Services, inbound: Inbound, visitor: Visitor, error: Gateway
 
 
 BUTTONS = {
+    "theme": _set_theme,
     "everywhere": _sign_out_everywhere,
     "end": _end_session,
     "change": _change_password,

@@ -10,7 +10,9 @@ from gateway.callers.permissions import Permission
 from gateway.errors import Forbidden, GatewayError, InvalidRequest
 from gateway.limits.periods import UNITS
 from gateway.surfaces.console.assets import asset_path
+from gateway.surfaces.console.page_help import HELP
 from gateway.surfaces.console.shown_figures import (
+    round_bytes,
     share_of,
     show_change,
     show_cost,
@@ -22,7 +24,7 @@ from gateway.surfaces.console.shown_figures import (
     show_step,
     show_time,
 )
-from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.visitors.visitor import Visitor, read_cookie
 from gateway.surfaces.web.http import Inbound, Outbound
 
 # The console's navigation: the pages in their groups, and who sees each entry.
@@ -103,6 +105,12 @@ GROUPS: tuple[tuple[str, tuple[PageLink, ...]], ...] = (
             ),
             PageLink("/console/audit", "Audit log", "M6 3h9l4 4v14H6zM14 3v5h5M9 12h7M9 16h7", "audit:read"),
             PageLink("/console/settings", "Settings", SLIDERS, "credits:read"),
+            PageLink(
+                "/console/system",
+                "System",
+                "M4 5h16v5H4zM4 14h16v5H4zM7.5 7.5h.01M7.5 16.5h.01M16 10v4M12 10v4",
+                "installation:operate",
+            ),
         ),
     ),
     (
@@ -142,6 +150,8 @@ def check_page(visitor: Visitor, path: str) -> None:
 
 
 def _is_open(visitor: Visitor, link: PageLink) -> bool:
+    if link.permission == "installation:operate":
+        return any(own.role == "owner" for own in visitor.memberships.values()) and visitor.is_operator()
     return link.permission == "account:use" or visitor.may(link.permission)
 
 
@@ -157,6 +167,9 @@ FORM_TYPE = "application/x-www-form-urlencoded"
 MAX_FORM_BYTES = 65_536
 MAX_FIELDS = 60
 AFTER_SIGN_IN = "/console"
+# The colours that the person chose; without the cookie those of the system.
+THEME_COOKIE = "llmgateway.theme"
+THEMES = {"light": "Light", "dark": "Dark"}
 # Referrer-Policy same-origin: with no-referrer, browsers would send "Origin: null" with our own forms.
 SAFE = [
     ("Cache-Control", "no-store"),
@@ -174,6 +187,7 @@ def templates() -> Environment:
         "cost": show_cost,
         "fine_cost": show_fine_cost,
         "count": show_count,
+        "bytes": round_bytes,
         "duration": show_duration,
         "time": show_time,
         "step": show_step,
@@ -214,6 +228,8 @@ def page(
         problem = error.message
         status = status or error.status
     values = {"wide": False, "message": "", "title": title, "problem": problem, "base": inbound.base_url, **values}
+    theme = read_cookie(inbound, THEME_COOKIE)
+    values |= {"theme": theme if theme in THEMES else "", "themes": {"": "System", **THEMES}}
     values["asset"] = functools.partial(asset_path, base_url=inbound.base_url)
     script_sources = ""
     if visitor is not None or scripts:
@@ -221,7 +237,13 @@ def page(
     if not sources:
         sources = "img-src 'self'" if visitor is None else "img-src 'self' data:"
     if visitor is not None:
-        values |= {"link_groups": list_links(visitor), "current": find_current(inbound.path), "may": visitor.may}
+        current = find_current(inbound.path)
+        values |= {
+            "link_groups": list_links(visitor),
+            "current": current,
+            "help": HELP.get(current),
+            "may": visitor.may,
+        }
     text = templates().get_template(template).render(values)
     forms = "form-action 'self'; "
     if form_redirects:

@@ -52,6 +52,16 @@ def show_count(count: int) -> Markup:
     return Markup('<span title="{}">{}</span>').format(f"{count:,}", round_count(count))
 
 
+def round_bytes(size: int) -> str:
+    """Return a number of bytes as people read it: 1.2 GB."""
+    amount = float(size)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.3g} {unit}"
+        amount /= 1000
+    return f"{amount:,.3g} TB"
+
+
 def round_duration(milliseconds: float) -> str:
     """Return a duration with three digits: 640 ms, 4.54 s, 12.3 s, or 2 min 5 s."""
     if milliseconds < SECOND:

@@ -9,6 +9,7 @@ from gateway.surfaces.console import (
     authorize,
     automation_pages,
     batch_pages,
+    bell_pages,
     budget_pages,
     custom_model_pages,
     explore_pages,
@@ -37,6 +38,7 @@ from gateway.surfaces.console import (
     sign_in_pages,
     sso_pages,
     sso_settings_pages,
+    system_pages,
     team_pages,
 )
 from gateway.surfaces.visitors.visitor import MANAGEMENT
@@ -54,6 +56,7 @@ SURFACE = Surface(
         *automation_pages.OPERATIONS,
         *authorize.OPERATIONS,
         *batch_pages.OPERATIONS,
+        *bell_pages.OPERATIONS,
         *authorize.DEVICE_OPERATIONS,
         *explore_pages.OPERATIONS,
         *find_pages.OPERATIONS,
@@ -82,6 +85,7 @@ SURFACE = Surface(
         *sign_in_pages.OPERATIONS,
         *sso_pages.OPERATIONS,
         *sso_settings_pages.OPERATIONS,
+        *system_pages.OPERATIONS,
         *budget_pages.OPERATIONS,
         *team_pages.OPERATIONS,
         *old_addresses.OPERATIONS,

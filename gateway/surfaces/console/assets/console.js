@@ -158,6 +158,11 @@ document.addEventListener("keydown", (event) => {
     if (search) { search.focus(); search.select(); event.preventDefault(); }
     return;
   }
+  if (event.key === "?" && !inField && document.getElementById("help")) {
+    openDialog(document.getElementById("help"));
+    event.preventDefault();
+    return;
+  }
   if (event.key === "Escape" && inField) { event.target.blur(); return; }
   if (inField) return;
   const step = {j: 1, ArrowDown: 1, k: -1, ArrowUp: -1}[event.key];

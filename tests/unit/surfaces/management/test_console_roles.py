@@ -21,14 +21,15 @@ from gateway.callers.permissions import RANKS
 pytestmark = pytest.mark.slow
 
 ROLES = ("acme developer", "acme admin", "acme owner", "both", "viewer", "billing", "team lead", "project admin")
-WALKING = (*ROLES, "acme colleague", "rival owner")
+WALKING = (*ROLES, "acme colleague", "rival owner", "operator")
 # Pages to which forms lead, and no link.
 # A form leads to the first, the terminal prints the second, and the third is linked until statistics count a request. A
-# script reads the next two, and nobody here started a run.
+# script reads the next two, nobody here started a run, and the bell asks for the last in the background.
 UNLINKED = frozenset(
     (
         *("/console/models/compare", "/console/welcome", "/console/start"),
         *("/console/playground/models", "/console/playground/presets", "/console/playground/runs/<run_id>"),
+        "/console/notices/count",
     )
 )
 # Actions that end what the walk needs: the session or the account.
@@ -79,6 +80,8 @@ def furnished(open_tenants: Callable[..., AbstractContextManager[Tenants]]) -> F
         rival = tenants["rival owner"]
         members.add_member(*stores, rival.organization_id, "admin@acme.example", "developer", actor="test")
         tenants.people["both"] = Person(tenants.open(admin.user_id), *_rest(admin))
+        operator = tenants.open(next(iter(services.management.operators())))
+        tenants.people["operator"] = Person(operator, *_rest(tenants["acme owner"]))
         for name in ("acme owner", "rival owner"):
             furnish(tenants, tenants[name])
         for role in ("viewer", "billing", "team lead", "project admin"):
@@ -139,7 +142,7 @@ def test_every_link_of_a_page_can_be_opened_by_the_person_who_sees_it(furnished:
     for role, done in furnished.walks.items():
         failed = {path: status for path, status in done.statuses.items() if status != HTTPStatus.OK}
         assert not failed, (role, failed)
-    reached = set(furnished.walks["acme owner"].places.values())
+    reached = {place for who in ("acme owner", "operator") for place in furnished.walks[who].places.values()}
     assert set(signed_in_rows()) - reached - UNLINKED == set()
 
 
