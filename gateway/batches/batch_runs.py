@@ -31,7 +31,11 @@ from gateway.batches.batch_table import (
 from gateway.batches.input_lines import InputLine, read_lines
 from gateway.batches.line_checks import check_lines
 from gateway.batches.line_port import LineAnswer, LinePort, LineSending
-from gateway.billing.batch_reservation import BatchFunds, SentLine, hold_batch, release_batch
+from gateway.batches.native_parts import NativeBatch, NativeServices, mode_of
+from gateway.batches.native_results import NativeResults
+from gateway.batches.native_rows import ProviderBatchRows
+from gateway.batches.native_sending import NativeSending
+from gateway.billing.batch_reservation import NATIVE, BatchFunds, SentLine, hold_batch, release_batch
 from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.configuration.settings import BatchSettings
 from gateway.errors import BudgetInUse, GatewayError, OutOfCredits, SpendingLimitReached, Unavailable
@@ -80,7 +84,10 @@ class RunParts:
         clock: Clock,
         settings: BatchSettings,
         max_line_bytes: int,
+        native: NativeServices,
     ) -> None:
+        self.native = native
+        self.native_rows = ProviderBatchRows(rows.database)
         self.rows = rows
         self.lines = lines
         self.holds = holds
@@ -153,6 +160,10 @@ class BatchRun:
         self._paused_until = 0.0
         self._failures = 0
         self._troubled = False
+        self._wait_s = 0.0  # until this batch has something to do
+        native = self._open_native()
+        self._sending = NativeSending(native)
+        self._results = NativeResults(native, self._sending)
 
     def run(self) -> None:
         """Continue the batch to its end, until another worker has it, or until this worker stops. Unavailable."""
@@ -170,7 +181,7 @@ class BatchRun:
                 self._give_up()
             self._running = False
             if not self._claim.job.has_ended:
-                self._claim.release(TROUBLE_WAIT_S if self._troubled else 0.0)
+                self._claim.release(TROUBLE_WAIT_S if self._troubled else self._wait_s)
         finally:
             self._running = False
             self._claim.lost = True
@@ -183,18 +194,50 @@ class BatchRun:
     def _run(self) -> None:
         if self._job.state == VALIDATING:
             self._check()
-        if self._job.state == IN_PROGRESS:
-            self._send_all()
+        if self._job.state == IN_PROGRESS and self._may_send():
+            self._send_lines()
         while self._job.state == IN_PROGRESS and self._is_done():
             self._claim.move(state=TRANSITIONS[IN_PROGRESS, "done"], **self._sums())
         if self._claim.lost or not self._may_continue():
             return
-        if self._job.state == CANCELING:
-            self._finish(CANCELED)
-        elif self._job.state == FINALIZING:
+        if self._job.state == FINALIZING:
             self._finish(COMPLETED)
-        elif self._has_expired():
-            self._finish(EXPIRED)
+        elif self._job.state == CANCELING or self._has_expired():
+            wait_s = self._results.advance(ends=True)
+            if wait_s is not None:
+                self._wait_s = wait_s
+            elif self._may_continue() and not self._claim.lost:
+                self._finish(CANCELED if self._job.state == CANCELING else EXPIRED)
+
+    def _send_lines(self) -> None:
+        """Send what is left to batch APIs of providers or as requests, and read what these batches have answered."""
+        if self._mode:
+            self._sending.collect()
+        if self._mode != NATIVE:
+            self._send_all()
+        self._wait_s = self._results.advance() or 0.0
+
+    def _open_native(self) -> NativeBatch:
+        parts = self._parts
+        return NativeBatch(
+            services=parts.native,
+            rows=parts.native_rows,
+            results=parts.lines,
+            port=self._port,
+            task=self._task,
+            funds=self._funds,
+            clock=self._clock,
+            mode=self._mode,
+            parallel=parts.settings.parallel_lines,
+            job=lambda: self._job,
+            lines=self._lines,
+            may_go=lambda: self._running and self._claim.is_held() and self._may_continue(),
+            is_held=self._claim.is_held,
+        )
+
+    @property
+    def _mode(self) -> str:
+        return mode_of(self._task, self._parts.settings)
 
     # Before the first line.
 
@@ -218,7 +261,9 @@ class BatchRun:
     # The lines.
 
     def _send_all(self) -> None:
-        known = self._parts.lines.numbers(self._job.id)
+        if self._parts.native_rows.assigned(self._job.id, diverted=False) >= self._job.total:
+            return
+        known = self._parts.lines.numbers(self._job.id) | self._parts.native_rows.numbers(self._job.id, diverted=False)
         lines = (line for line in self._lines() if line.number not in known)
         senders = [Job(self._send_some, lines) for _ in range(self._parts.settings.parallel_lines)]
         for sender in senders:
@@ -310,8 +355,10 @@ class BatchRun:
                 log.warning("the batch %s could not be renewed: %s", self._job.id, error.message)
 
     def _sums(self) -> dict[str, int]:
+        """Return the progress, with what providers have answered in their batches."""
         sums = self._parts.lines.sums(self._job.id)
-        return {"done": sums.done, "failed": sums.failed, "cost_nusd": sums.cost_nusd}
+        done, failed = self._results.progress()
+        return {"done": sums.done + done, "failed": sums.failed + failed, "cost_nusd": sums.cost_nusd}
 
     # The end.
 
@@ -413,6 +460,7 @@ def clean_up(parts: RunParts, job: BatchJob) -> None:
     """Delete the results of lines and the input of a batch that has ended. Safe to repeat. Unavailable."""
     while parts.lines.delete(job.id):
         continue
+    parts.native_rows.forget_lines(job.id)
     parts.files.release(job.input)
 
 

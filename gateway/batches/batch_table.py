@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, json
 
+from gateway.billing.batch_reservation import AUTO
 from gateway.callers.vault import Vault
 from gateway.jobs.job_rows import CALLBACK_TABLE, JobRows, JobTransitions
 from gateway.metering.payload_table import pack_off_loop, unpack_off_loop
@@ -17,6 +18,8 @@ MESSAGES_PREFIX = "msgbatch"
 RUN_PREFIX = "batchrun"  # of logged requests that a person sends to another model in the console
 TABLE = "batch_job"
 PAGE_ROWS = 200
+
+DIRECT = "direct"  # the lines of a batch are sent as requests, at the list price
 
 # The states of a batch, with the names of OpenAI's API.
 VALIDATING = "validating"  # its lines are checked; nothing is reserved
@@ -47,7 +50,8 @@ TRANSITIONS = JobTransitions(
 
 class BatchTask(Struct, frozen=True, kw_only=True):
     """The options of a batch; encrypted. `up_to_limit`: nothing is held for the whole batch, and its lines run until
-    a limit refuses them. `one_file`: all results are in one file, which is read through the batch alone. `lifetime_s`
+    a limit refuses them. `sending` is AUTO (to batch APIs of providers where there is one), NATIVE (to these alone) or
+    DIRECT (as requests). `one_file`: all results are in one file, which is read through the batch alone. `lifetime_s`
     is that of its files, None: the default."""
 
     dialect: str = "openai"
@@ -56,6 +60,7 @@ class BatchTask(Struct, frozen=True, kw_only=True):
     metadata: dict[str, str] | None = None
     lifetime_s: int | None = None
     up_to_limit: bool = False
+    sending: str = AUTO
     one_file: bool = False
     callback_url: str = ""
     callback_secret: str = ""

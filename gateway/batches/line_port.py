@@ -7,9 +7,11 @@ from msgspec import Struct
 
 from gateway.batches.batch_table import BatchJob, BatchTask
 from gateway.batches.input_lines import InputLine
-from gateway.billing.batch_reservation import SentLine
+from gateway.billing.batch_reservation import CollectedLine, SentLine
 from gateway.callers.authentication import Caller
+from gateway.errors import GatewayError
 from gateway.limits.cost_bound import Payer
+from gateway.providers.protocol import Call, Target
 from gateway.store.journal import Row
 
 
@@ -32,6 +34,14 @@ class LineAnswer(Struct, frozen=True):
     retry_after_s: float = 0.0
 
 
+class WrittenLine(Struct, frozen=True):
+    """A line as a call of the target whose batch API gets it, and the operation of its request."""
+
+    call: Call
+    target: Target
+    operation: str
+
+
 class LineSending(Struct, frozen=True):
     """The sending of one line: its reservation, whether this worker still has the batch, and `write`, which returns the
     row of the result from status, answer and cost."""
@@ -51,6 +61,16 @@ class LinePort(Protocol):
 
     def send(self, job: BatchJob, task: BatchTask, line: InputLine, sending: LineSending) -> LineAnswer:
         """Send a line as a request. Never raises GatewayError."""
+
+    def collect(self, job: BatchJob, task: BatchTask, line: InputLine, sent: CollectedLine) -> WrittenLine | None:
+        """Write a line for the batch API of its target; None where it must be sent as a request. Raises its errors."""
+
+    def deliver(self, job: BatchJob, task: BatchTask, line: InputLine, sending: LineSending) -> LineAnswer:
+        """Read the result of a line that a provider's batch has served (the DeliveredLine of `sending`), as `send`
+        reads a response."""
+
+    def write_error(self, line: InputLine, error: GatewayError) -> tuple[int, bytes]:
+        """Return status and body of an error in the dialect of a line."""
 
     def write_result(
         self, task: BatchTask, line: InputLine, request_id: str, status: int, answer: bytes, reason: str

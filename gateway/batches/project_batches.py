@@ -34,6 +34,8 @@ from gateway.batches.batch_table import (
 from gateway.batches.input_lines import read_lines
 from gateway.batches.line_checks import CheckedBatch, check_lines
 from gateway.batches.line_port import LinePort
+from gateway.batches.native_parts import NativeServices
+from gateway.batches.native_rows import ProviderBatchRow
 from gateway.billing.batch_reservation import release_batch
 from gateway.billing.context import billing_identity_of
 from gateway.callers.authentication import Caller
@@ -85,6 +87,7 @@ class Batches:
         clock: Clock,
         settings: BatchSettings,
         max_line_bytes: int,
+        native: NativeServices,
     ) -> None:
         self._database = database
         self._control = control
@@ -97,7 +100,7 @@ class Batches:
         self.callbacks = Callbacks(database, CALLBACK_TABLE, TABLE)
         endings = JobEndings(self.rows, self._holds, self.callbacks, clock)
         lines = LineRows(database, vault)
-        self._parts = RunParts(self.rows, lines, self._holds, files, endings, clock, settings, max_line_bytes)
+        self._parts = RunParts(self.rows, lines, self._holds, files, endings, clock, settings, max_line_bytes, native)
         self._rounds = Rounds(MAX_RUNS_PER_ORGANIZATION, MAX_RUNS, clock)
         self.deliveries = Deliveries(self.callbacks, self, vault, transport, clock)
         self.port: LinePort | None = None
@@ -230,6 +233,10 @@ class Batches:
         """Return the answer of a result."""
         return self._parts.lines.open(result)
 
+    def parts_of(self, job: BatchJob) -> list[ProviderBatchRow]:
+        """Return the batches of providers that serve lines of a batch. Unavailable."""
+        return self._parts.native_rows.of_batch(job.id)
+
     def event_of(self, job_id: str) -> CallbackEvent | None:
         """Return the event for the end of a batch; None when it was deleted. Unavailable."""
         job = self.rows.find(job_id)
@@ -336,6 +343,7 @@ class Batches:
     def _forget(self, job: BatchJob) -> None:
         """Delete what belongs to an ended batch alone."""
         clean_up(self._parts, job)
+        self._parts.native_rows.forget(job.id)
         output = self._files.find_kept(job.ended.output_file) if job.ended.output_file else None
         if output is not None and job.id.startswith(HIDDEN_FILES):
             self._files.release(output.id)

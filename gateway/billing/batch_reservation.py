@@ -7,7 +7,7 @@ the line is sent again after a crash, and only the answer that is recorded is ch
 
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from gateway.errors import Unavailable
 from gateway.limits.cost_bound import CostBound, Payer, Shortage
@@ -15,8 +15,15 @@ from gateway.limits.holds import Holds
 from gateway.limits.leases import FOREVER, LeaseGrant, LeaseRequest, holds_of
 from gateway.limits.spending import Spending
 from gateway.limits.worker_leases import BudgetLease, BudgetSet, Reservation
+from gateway.store.journal import Row
 
+# The sending of lines: by the batch API of the provider where there is one, by nothing else, or as requests ("").
+AUTO = "auto"
+NATIVE = "native"
 NOT_ITS_WORKER = "Another worker continues this batch."
+
+
+NOTHING = CostBound(0, 0, 0, True)
 
 
 class LineMeasured(Exception):
@@ -34,6 +41,11 @@ class MeasuredLine:
     paced: ClassVar[bool] = False
     retains: ClassVar[bool] = False
     asks_checkers: ClassVar[bool] = False
+
+    def __init__(self, mode: str = "") -> None:
+        self.mode = mode  # AUTO, NATIVE, or "" for a line that is sent as a request
+        self.refused: frozenset[tuple[str, str]] = frozenset()
+        self.credentials: dict[str, str] = {}
 
     def reserve(self, spending: Spending, payer: Payer, cost_bound: CostBound) -> Reservation:
         """Raise LineMeasured."""
@@ -70,10 +82,73 @@ class SentLine:
             self._fund.spare(self._bound_nusd - cost_nusd)
 
 
+class CollectedLine(SentLine):
+    """A line that is written for the batch API of a provider, and reserved as if it was sent. `refused` are the
+    addresses and credentials that take no lines of this batch, `credentials` the one that its lines use of each
+    provider. `hold` is the hold that it reserved from."""
+
+    retains: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        funds: "BatchFunds",
+        mode: str,
+        refused: frozenset[tuple[str, str]],
+        credentials: dict[str, str],
+        grows: bool = False,
+    ) -> None:
+        super().__init__(funds)
+        self.mode = mode
+        self.refused = refused
+        self.credentials = credentials
+        self.hold = ""
+        self._grows = grows
+
+    def reserve(self, spending: Spending, payer: Payer, cost_bound: CostBound) -> Reservation:
+        """Reserve from the hold of the batch. Where the hold grows with its lines, errors of `Holds.extend`."""
+        if self._funds is not None:
+            self.hold = hold_id(self._funds.batch, payer)
+        if self._grows and self._funds is not None:
+            self._funds.open(payer, cost_bound)
+        return super().reserve(spending, payer, cost_bound)
+
+    def keep(self) -> None:
+        """Note that the provider gets the line: what it reserved is not free for others until it has its result."""
+        if self._grows and self._fund is not None:
+            self._fund.left_nusd -= self._bound_nusd
+
+
+class DeliveredLine(SentLine):
+    """A line whose provider has answered it in a batch: `reply` is its result, `target` served it. Nothing refuses it
+    any more, because it was paid for."""
+
+    paced: ClassVar[bool] = False
+
+    def __init__(self, funds: "BatchFunds", target: Any, reply: Any) -> None:
+        super().__init__(funds)
+        self.target = target
+        self.reply = reply
+
+    def reserve(self, spending: Spending, payer: Payer, cost_bound: CostBound) -> Reservation:
+        """Reserve what the hold of the batch has left for the line, which settles all that it cost."""
+        fund = self._funds.of(payer, spending) if self._funds is not None else None
+        if fund is None:
+            made = spending.reserve(payer, NOTHING)
+            return DeliveredReservation(spending, made.budget_set, made.amount_nusd)
+        self._fund = fund
+        self._bound_nusd = max(0, min(cost_bound.bound_nusd, fund.left_nusd))
+        fund.left_nusd -= self._bound_nusd
+        return HeldReservation(fund, fund.budget_set, self._bound_nusd, fund=fund)
+
+
 class LineReservation(Reservation, kw_only=True, eq=False):
     """The reservation of a line. Its call is not in the crash journal."""
 
     journaled: ClassVar[bool] = False
+
+
+class DeliveredReservation(LineReservation, kw_only=True, eq=False):
+    """The reservation of a delivered line from the budgets of its payer, which has no hold any more."""
 
 
 class HeldReservation(LineReservation, kw_only=True, eq=False):
@@ -105,16 +180,21 @@ class HeldFund:
     ) -> None:
         self.spending = spending
         self._holds = holds
-        self._ident = ident
+        self.ident = ident
         self._payer = payer
         self.is_claimed = is_claimed
         self._spare_nusd = 0
         self.left_nusd = 0
         self.budget_set = BudgetSet((), 0, 0)
 
+    def charge(self, nusd: int, credits: bool) -> list[Row]:
+        """Return the journal rows that count a cost, and take it from what is left."""
+        self.left_nusd -= nusd
+        return HeldReservation(self, self.budget_set, 0, fund=self).rows(nusd, credits)
+
     def load(self) -> bool:
         """Read the hold; False when there is none. Unavailable."""
-        held = self._holds.read(self._ident)
+        held = self._holds.read(self.ident)
         if held is None:
             return False
         self.left_nusd = held.left_nusd
@@ -133,7 +213,7 @@ class HeldFund:
         if missing > 0:
             self.left_nusd += missing
             try:
-                self._holds.extend(self._ident, self._payer, missing)
+                self._holds.extend(self.ident, self._payer, missing)
             except BaseException:
                 self.left_nusd += nusd - missing
                 raise
@@ -149,7 +229,7 @@ class HeldFund:
         spare = self._spare_nusd
         if spare:
             self._spare_nusd -= spare
-            self._holds.give_back(self._ident, spare)
+            self._holds.give_back(self.ident, spare)
 
     # The interface of a worker's accounts, as reservations use it.
 
@@ -178,16 +258,39 @@ class BatchFunds:
 
     def __init__(self, holds: Holds, batch: str, is_claimed: Callable[[], bool]) -> None:
         self._holds = holds
-        self._batch = batch
+        self.batch = batch
         self._is_claimed = is_claimed
         self._funds: dict[Payer, HeldFund | None] = {}
 
     def of(self, payer: Payer, spending: Spending) -> HeldFund | None:
         """Return the hold for a payer; None where limits changed since it was placed. Unavailable."""
         if payer not in self._funds:
-            fund = HeldFund(self._holds, hold_id(self._batch, payer), payer, spending, self._is_claimed)
+            fund = HeldFund(self._holds, hold_id(self.batch, payer), payer, spending, self._is_claimed)
             self._funds[payer] = fund if fund.load() else None
         return self._funds[payer]
+
+    def open(self, payer: Payer, cost_bound: CostBound) -> None:
+        """Let the hold for a payer, which grows with the lines, cover one more. Errors of `Holds.place` and
+        `Holds.extend`."""
+        if self._funds.get(payer) is None:
+            self._holds.place(hold_id(self.batch, payer), payer, NOTHING)
+            self._funds.pop(payer, None)
+
+    def by_id(self, ident: str, spending: Spending) -> HeldFund | None:
+        """Return the hold with an id, for a line whose payer is not known any more; None when it has ended.
+        Unavailable."""
+        for fund in self._funds.values():
+            if fund is not None and fund.ident == ident:
+                return fund
+        fund = HeldFund(self._holds, ident, Payer("", "", "", False), spending, self._is_claimed)
+        return fund if fund.load() else None
+
+    def trim(self) -> None:
+        """Return to the budgets what holds that grow with their lines have left. Unavailable."""
+        for fund in self._funds.values():
+            if fund is not None:
+                fund.spare(fund.left_nusd)
+        self.give_back()
 
     def give_back(self) -> None:
         """Return to the budgets what ended lines did not spend. Unavailable."""

@@ -60,6 +60,11 @@ PROTOCOLS: dict[str, ProtocolEntry] = {
 }
 
 
+# APIs of providers for batches of requests (`Provider.batch_api`). Implementations are in `providers/registry.py`.
+BATCH_APIS = ("openai", "azure", "anthropic", "google", "mistral")
+BATCH_TIER = "batch"  # the service tier of what a provider's batch API answers
+
+
 def uses_at(protocol: str, second: str, uses: tuple[HostedUse, ...]) -> tuple[HostedUse, ...]:
     """Return the uses of a request that a call of these protocols of a target has: others are left out of it."""
     spoken = {"", *(PROTOCOLS[name].tools_of for name in (protocol, second) if name in PROTOCOLS)}
@@ -189,7 +194,9 @@ class Provider:
     response ends generation and billing; `plain_cancellation`: the same for responses without streaming. Other
     responses are read to their end for the usage. `version_path` is the end of `address` that an operator's base URL
     may omit ("" in a file: the last segment of `address` if it is a version such as /v1). `deprecated_models` and
-    `deactivated_models` are model → date, for its mappings without their own dates. `sources` is its name in the open
+    `deactivated_models` are model → date, for its mappings without their own dates. `batch_api` is its API for batches
+    ("": none; BATCH_APIS), `batch_price` the multiplier of token prices there, `batch_cache_price` that of cached input
+    if it differs, and `batch_models` a pattern of the models that it takes ("": all). `sources` is its name in the open
     data sets (read by build.py only).
     """
 
@@ -220,6 +227,10 @@ class Provider:
     tool_models: bool = False
     session_header: str = ""
     responses_tools: tuple[str, ...] = ()
+    batch_api: str = ""
+    batch_price: str = ""
+    batch_cache_price: str = ""
+    batch_models: str = ""
     deprecated_models: dict[str, str] = field(default_factory=dict)
     deactivated_models: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
@@ -230,11 +241,12 @@ class Provider:
 class Mapping:
     """One model at one provider. Limits of 0 are unknown. Dates are "YYYY-MM-DD" or "".
 
-    `service_tiers` maps each offered tier to the decimal multiplier of its token prices. `responses_api`: it is also
-    served by OpenAI's Responses API, besides the protocol of its entry. `formats` are its audio output formats;
-    `image_sizes`, `image_ratios` and `image_qualities` are the values that it accepts for images (() = any);
-    `image_tokens` is the maximum token count of an image by `quality/size`; `max_inputs` is the number of texts,
-    images or documents that one call accepts. `fine_tune_prices` are those of models that are
+    `service_tiers` maps each offered tier to the decimal multiplier of its token prices; `batch_price` is that of the
+    provider's batch API ("": it takes no lines of this model), and `batch_cache_price` that of cached input there, if
+    it differs. `responses_api`: it is also served by OpenAI's Responses API, besides the protocol of its entry.
+    `formats` are its audio output formats; `image_sizes`, `image_ratios` and `image_qualities` are the values that it
+    accepts for images (() = any); `image_tokens` is the maximum token count of an image by `quality/size`; `max_inputs`
+    is the number of texts, images or documents that one call accepts. `fine_tune_prices` are those of models that are
     fine-tuned from it. `key` is provider/model, with :region if it has one. `steady` are the
     rates of every request, None if dates, tiers or peaks decide or there is no price.
     """
@@ -271,6 +283,8 @@ class Mapping:
     max_streamed_n: int = 0
     realtime: bool = False
     service_tiers: dict[str, str] = field(default_factory=dict)
+    batch_price: str = ""
+    batch_cache_price: str = ""
     supported_parameters: tuple[str, ...] = ()
     supported_tool_choices: tuple[str, ...] = ()
     video_sizes: tuple[str, ...] = ()

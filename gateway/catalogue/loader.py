@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import (
+    BATCH_APIS,
     IDENTITIES,
     PROTOCOLS,
     Mapping,
@@ -412,6 +413,10 @@ def _provider_mistakes(provider: Provider, where: TomlPlace | str) -> list[str]:
         problems += [
             f"{where}: {model} = {text!r} is no date" for model, text in table.items() if not DATE.fullmatch(text)
         ]
+    if provider.batch_api and provider.batch_api not in BATCH_APIS:
+        problems.append(f"{where}: there is no batch API {provider.batch_api!r}; there are {', '.join(BATCH_APIS)}")
+    if bool(provider.batch_api) != bool(provider.batch_price):
+        problems.append(f"{where}: batch_api and batch_price belong together")
     if any(not text for text in provider.service_tiers.values()):
         problems.append(f"{where}: service_tiers needs a multiplier for each tier")
     return problems
@@ -466,6 +471,8 @@ def _finish_mapping(fields: dict[str, Any], provider: Provider, where: TomlPlace
         full = {name: text or provider.service_tiers.get(name, "") for name, text in tiers.items()}
         problems.extend(f"{where}: no multiplier for tier {name}" for name, text in full.items() if not text)
         fields = fields | {"service_tiers": {name: text for name, text in full.items() if text}}
+    if provider.batch_price and "batch_price" not in fields and re.search(provider.batch_models, fields["model"]):
+        fields = fields | {"batch_price": provider.batch_price, "batch_cache_price": provider.batch_cache_price}
     usual = usual_prices(fields, provider)
     if usual:
         fields = fields | {"prices": tuple(with_tools(prices, usual) for prices in fields.get("prices", ()))}

@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from gateway.catalogue.entries import Mapping, Peak, Prices, TokenRates
+from gateway.catalogue.entries import BATCH_TIER, Mapping, Peak, Prices, TokenRates
 from gateway.clock import DAY_US, MINUTE_US
 from gateway.money import MAX_CALL_NUSD, MILLION
 from gateway.neutral.request import TIERS_JOINED
@@ -85,7 +85,7 @@ def multiplier(mapping: Mapping, service_tier: str) -> tuple[int, int]:
     denominator = 1
     if service_tier not in ORDINARY_TIERS:
         for name in service_tier.split(TIERS_JOINED):
-            text = mapping.service_tiers.get(name)
+            text = mapping.batch_price if name == BATCH_TIER else mapping.service_tiers.get(name)
             if text:
                 over, under = _fraction(text)
             else:
@@ -199,8 +199,9 @@ def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") 
     if thought:
         _add(charge, "reasoning", (thought * (rates.internal_reasoning or 0) * numerator + half) // scale)
     if usage.cache_read or usage.cache_write or usage.cache_write_1h:
-        for name, tokens, rate in _cache_buckets(usage, rates, prompt):
-            _add(charge, name, (tokens * rate * numerator + half) // scale)
+        _add_cached(charge, usage, rates, numerator, scale)
+        if mapping.batch_cache_price:
+            _price_apart(charge, usage, rates, mapping.batch_cache_price if BATCH_TIER in service_tier else "")
     if rates.request or any(READ_OTHER_COUNTS(usage)):
         for name, tokens, rate in _media_buckets(usage, rates, prompt, completion):
             _add(charge, name, (tokens * rate * numerator + half) // scale)
@@ -211,6 +212,16 @@ def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") 
     else:
         charge.plain = not (usage.cache_write_1h or usage.calls)
     return charge
+
+
+def _price_apart(charge: Charge, usage: Usage, rates: TokenRates, text: str) -> None:
+    """Replace the cost of cached input by that at another multiplier of its price, "" for none."""
+    if not text:
+        return
+    over, under = _fraction(text)
+    rate = _first(rates.input_cache_read, rates.prompt or 0)
+    cost = _rounded(usage.cache_read * rate * over, MILLION * under)
+    _add(charge, "cached_input", cost - charge.cached_input)
 
 
 def _thought(usage: Usage, rates: TokenRates) -> tuple[int, int]:
@@ -284,20 +295,25 @@ def highest_rates(
         fixed = max(fixed, sum(_unit_parts(units, rates, bound=True).values()))
         into = max(into, dearest_input(rates, media))
         out = max(out, _dearest_output(rates, media))
-    # A lower tier than the requested one is never more expensive, so the ordinary price is the minimum of the bound.
-    into = max(into, -(-into * numerator // denominator))
-    out = max(out, -(-out * numerator // denominator))
+    # A lower tier than the requested one is never more expensive, so the ordinary price is the minimum of the bound. A
+    # provider's batch is served in no other tier.
+    least = 0 if service_tier == BATCH_TIER else 1
+    into = max(into * least, -(-into * numerator // denominator))
+    out = max(out * least, -(-out * numerator // denominator))
     return HighestRates(fixed + ROUNDING_ROOM if fixed or into or out else 0, into, out)
 
 
-def _cache_buckets(usage: Usage, rates: TokenRates, prompt: int) -> list[tuple[str, int, int]]:
-    """Return the cached tokens that were read and written: component, tokens, rate."""
+def _add_cached(charge: Charge, usage: Usage, rates: TokenRates, numerator: int, scale: int) -> None:
+    """Add the cost of cached tokens that were read and written."""
+    prompt = rates.prompt or 0
     write = _first(rates.input_cache_write, prompt)
-    return [
+    half = scale // 2
+    for name, tokens, rate in (
         ("cached_input", usage.cache_read, _first(rates.input_cache_read, prompt)),
         ("cache_write", usage.cache_write, write),
         ("cache_write_1h", usage.cache_write_1h, _first(rates.input_cache_write_1h, write)),
-    ]
+    ):
+        _add(charge, name, (tokens * rate * numerator + half) // scale)
 
 
 def _media_buckets(usage: Usage, rates: TokenRates, prompt: int, completion: int) -> list[tuple[str, int, int]]:

@@ -267,6 +267,7 @@ class FileSettings:
 class BatchSettings:
     max_lines: Annotated[int, NumberRange(1, 1_000_000)]
     parallel_lines: Annotated[int, NumberRange(1, 256)]
+    native: bool
     window_h: Annotated[float, NumberRange(0.01, 24 * 30)]
     keep_days: Annotated[int, NumberRange(1, MAX_DAYS)]
 

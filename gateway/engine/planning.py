@@ -179,7 +179,7 @@ class _AttemptTotals:
         self.cost: Count = counters.count("cost_nano_usd_total", place)
 
 
-def _place_of(target: Target, operation: str) -> tuple[str, str, str]:
+def place_of(target: Target, operation: str) -> tuple[str, str, str]:
     """Return the labels provider, model and operation. All custom providers share one label, and so do their models
     and those that the catalogue does not list."""
     provider = provider_label(target.provider.id)
@@ -382,11 +382,11 @@ class Planner:
 
     def hedged(self, target: Target, operation: str) -> None:
         """Count a second attempt that was begun at `target` while the first one was silent."""
-        self._counters.add("calls_hedged_total", _place_of(target, operation))
+        self._counters.add("calls_hedged_total", place_of(target, operation))
 
     def hedge_won(self, target: Target, operation: str) -> None:
         """Count a second attempt that answered first."""
-        self._counters.add("hedges_won_total", _place_of(target, operation))
+        self._counters.add("hedges_won_total", place_of(target, operation))
 
     def is_hanging(self, target: Target, request_id: str) -> bool:
         """Note that a call is silent for longer than is usual; return whether several of its target are."""
@@ -398,11 +398,11 @@ class Planner:
 
     def left(self, target: Target, operation: str) -> None:
         """Count a call that was abandoned for another provider because it was silent for too long."""
-        self._counters.add("calls_left_total", _place_of(target, operation))
+        self._counters.add("calls_left_total", place_of(target, operation))
 
     def charged(self, target: Target, operation: str, cost_nusd: int) -> None:
         """Count the cost of a job, which is known only when the job ends."""
-        self._totals_of(_place_of(target, operation)).cost.value += cost_nusd
+        self._totals_of(place_of(target, operation)).cost.value += cost_nusd
 
     def served(self, route_plan: RoutePlan, attempt: Attempt) -> None:
         """Remember the provider that answered, for the session and the project, where the plan is `remembered`."""
@@ -413,7 +413,7 @@ class Planner:
                 return
 
     def _open_statistics(self, target: Target, operation: str) -> _Statistics:
-        totals = self._totals_of(_place_of(target, operation))
+        totals = self._totals_of(place_of(target, operation))
         tally = self._health.tally(target.mapping, target.credential)
         statistics = target.memo[self, operation] = _Statistics(totals, tally, AnswerTimes(), AnswerTimes())
         return statistics
@@ -427,7 +427,7 @@ class Planner:
     def abandoned(self, attempt: Attempt, operation: str) -> None:
         """Count an attempt that was cancelled, because the caller disconnected or another attempt answered first, with
         the usage that was billed."""
-        place = _place_of(attempt.target, operation)
+        place = place_of(attempt.target, operation)
         usage = attempt.usage
         totals = self._totals_of(place)
         self._counters.add("attempts_total", (*place, attempt.finish))
@@ -440,7 +440,7 @@ class Planner:
         """Report an attempt that failed for a request of `organization` to health and counters. Health ignores the
         sandbox provider, which fails on request."""
         target = attempt.target
-        place = _place_of(target, operation)
+        place = place_of(target, operation)
         self._recent.clear()
         self._counters.add("attempts_total", (*place, error_type(error)))
         if attempt.first_at:

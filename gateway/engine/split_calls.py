@@ -39,7 +39,7 @@ def send(
 
     `choices` is how many answers of a chat one call gives (0: as many as are requested).
     """
-    parts = _parts_of(request, target, choices)
+    parts = parts_of(request, target, choices)
     join = OPERATIONS[request.operation].join
     if join is None or len(parts) < 2:
         return upstreams.send(request, target, deadline, listener, should_abandon)
@@ -89,7 +89,8 @@ def estimated_part(part: Request, usage: Usage | None, target: Target, length: i
     return complete(usage, estimated, needs.units, mapping, length)
 
 
-def _parts_of(request: Request, target: Target, choices: int) -> list[Any]:
+def parts_of(request: Request, target: Target, choices: int) -> list[Any]:
+    """Return the requests of the calls that a request takes at a target; `choices` as for `send`."""
     operation = OPERATIONS[request.operation]
     mapping = target.mapping
     split = operation.split

@@ -9,8 +9,10 @@ from gateway.clock import Clock
 from gateway.configuration.settings import Timeouts
 from gateway.providers import atlascloud, bytedance, deepinfra, elevenlabs, minimax, xai
 from gateway.providers.alibaba import AlibabaImages, AlibabaVideos
+from gateway.providers.anthropic.batches import AnthropicBatchApi
 from gateway.providers.anthropic.messages import AnthropicMessages
 from gateway.providers.atlascloud import AtlasCloudVideos
+from gateway.providers.batches.batch_codec import BatchCodec
 from gateway.providers.bedrock.converse import BedrockConverse
 from gateway.providers.bytedance import ByteDanceVideos
 from gateway.providers.cohere.chat import CohereChat
@@ -18,6 +20,7 @@ from gateway.providers.cohere.embeddings import CohereEmbeddings, CohereRerank
 from gateway.providers.deepinfra import DeepInfraRerank
 from gateway.providers.elevenlabs import ElevenLabsSpeech
 from gateway.providers.failures import upstream_failure
+from gateway.providers.google.batches import GoogleBatchApi
 from gateway.providers.google.embeddings import GoogleEmbeddings
 from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.google.images import GoogleImages
@@ -30,7 +33,9 @@ from gateway.providers.identities.role_credentials import AwsIdentity
 from gateway.providers.identities.upstream_identity import IdentityCalls, TokenSource, UpstreamIdentities
 from gateway.providers.media_codecs import job_failure
 from gateway.providers.minimax import MiniMaxVideos
+from gateway.providers.mistral import MistralBatchApi
 from gateway.providers.openai.address import Tokens
+from gateway.providers.openai.batches import AzureBatchApi, OpenAIBatchApi
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.openai.embeddings import OpenAIEmbeddings
 from gateway.providers.openai.images import OpenAIImages
@@ -159,6 +164,18 @@ def make_protocols(transport: Transport, clock: Clock, spool_dir: str = "") -> d
     """Return one stateless WireFormat for each protocol, by name."""
     resources = Resources(transport, clock, AccessTokens(fetch_over(transport), clock).token, spool_dir)
     return {name: make(resources) for name, make in FACTORIES.items()}
+
+
+def make_batch_codecs(transport: Transport, clock: Clock) -> dict[str, BatchCodec]:
+    """Return the codec of each batch API of `catalogue/entries.py`."""
+    token = AccessTokens(fetch_over(transport), clock).token
+    return {
+        "openai": OpenAIBatchApi(token),
+        "azure": AzureBatchApi(token),
+        "anthropic": AnthropicBatchApi(token),
+        "google": GoogleBatchApi(GoogleGenerate(token).authorize),
+        "mistral": MistralBatchApi(token),
+    }
 
 
 def make_identities(

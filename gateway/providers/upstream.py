@@ -7,7 +7,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway.clock import Clock
-from gateway.errors import ContentNeeded, GatewayError, NotSupported, SealedElsewhere, UpstreamTimeout
+from gateway.errors import (
+    ContentNeeded,
+    GatewayError,
+    NotSupported,
+    SealedElsewhere,
+    UpstreamFailed,
+    UpstreamTimeout,
+)
 from gateway.neutral.chat import ChatRequest, Conversation, VendorTool, WebSearch
 from gateway.neutral.events import Batch, Heartbeat, Notice, Started
 from gateway.neutral.operations import OPERATIONS
@@ -216,6 +223,34 @@ class Upstreams:
         if wire is None:
             raise NotSupported(f"The protocol of provider {target.provider.id} is no longer available.")
         return wire, self._openers.get(target.protocol, self._network)
+
+    def read_usage(self, target: Target, operation: str, reply: UpstreamReply) -> Any:
+        """Return the result of an answer that nobody gets, read in either protocol of the target, for its usage.
+        UpstreamFailed, NotSupported."""
+        wires = [wire for name in (target.protocol, target.second) if (wire := self._wires.get(name)) is not None]
+        codecs: list[Any] = [wire.codecs[operation] for wire in wires if operation in wire.codecs]
+        failure: GatewayError = NotSupported(f"The protocol of provider {target.provider.id} is no longer available.")
+        for codec in codecs:
+            try:
+                result = upstream_calls.read_answer(codec, reply, False)
+            except UpstreamFailed as error:
+                failure = error
+                continue
+            if result.usage is not None:
+                return result
+        raise failure
+
+    def through(self, opener: Opener, target: Target, operation: str) -> Target:
+        """Return a copy of the target whose calls of one operation are not sent to it, but to `opener`. NotSupported;
+        IdentityFailed."""
+        target = signed_in(target)
+        credential = dataclasses.replace(target.credential, identity=None)
+        target = dataclasses.replace(target, credential=credential, memo={})
+        path = self._serve(target, operation)
+        path.opener = opener
+        if path.second is not None:
+            path.second.opener = opener
+        return target
 
     def _send(
         self,

@@ -1,16 +1,19 @@
 """The lines of batches as requests: each is checked and sent by the operation of its path, like those of callers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
 from gateway.batches.batch_table import BatchJob, BatchTask
 from gateway.batches.input_lines import InputLine
-from gateway.batches.line_port import LineAnswer, LineBound, LineSending
+from gateway.batches.line_port import LineAnswer, LineBound, LineSending, WrittenLine
 from gateway.batches.line_results import LineResult
-from gateway.billing.batch_reservation import LineMeasured, MeasuredLine
+from gateway.batches.native_parts import mode_of
+from gateway.billing.batch_reservation import CollectedLine, LineMeasured, MeasuredLine
 from gateway.billing.context import RequestContext
 from gateway.callers.authentication import Caller
+from gateway.engine.batch_lines import LineWritten, NotBatched
 from gateway.engine.payload_collection import Payload
 from gateway.errors import GatewayError, NotFound, NotSupported, Overloaded
 from gateway.files.project_files import check_kept
@@ -59,6 +62,12 @@ class BatchPort:
             if operation.method == "POST" and operation.path in ENDPOINTS and operation.chosen is None
         }
         self._send = {path: guard(services, operation) for path, operation in self.operations.items()}
+        # The same operations with the executors of lines that a provider's batch serves.
+        lines = services.engine.lines
+        self._line_services = replace(
+            services, engine=replace(services.engine, executor=lines.executor, chat=lines.chat)
+        )
+        self._deliver = {path: guard(self._line_services, operation) for path, operation in self.operations.items()}
 
     def measure(self, job: BatchJob, task: BatchTask, line: InputLine, caller: Caller | None = None) -> LineBound:
         """Return the bound of a line. Raises the errors of its request."""
@@ -69,20 +78,15 @@ class BatchPort:
 
         def prepare(operation: str, surface: str) -> RequestContext:
             context = auth_module.begin_line(services, inbound, caller, operation, surface, {TAG: job.id})
-            context.job = MeasuredLine()
+            context.job = MeasuredLine(self._mode_of(task))
             inbound.payload = context.payload = None
             return context
 
         inbound.prepared = prepare
-        handler = self.operations[line.url].handler
         held = HeldBytes(services.background.bodies, job.organization)
         try:
             with holding(held):  # the files of this line, not those of all lines of a request
-                try:
-                    handler(services, inbound)
-                except OwnFileNamed as error:
-                    inbound.body = inlined_files_module.inline(services, caller, inbound.body, error)
-                    handler(services, inbound)
+                self._run(line, inbound, caller)
         except LineMeasured as measured:
             request = inbound.context.request if inbound.context is not None else None
             if request is None or request.requirements.stream:
@@ -92,14 +96,59 @@ class BatchPort:
             held.release()
         raise NotSupported("This request cannot be the line of a batch.")
 
-    def send(self, job: BatchJob, task: BatchTask, line: InputLine, sending: LineSending) -> LineAnswer:
+    def collect(self, job: BatchJob, task: BatchTask, line: InputLine, sent: CollectedLine) -> WrittenLine | None:
+        """Return a line as its target's batch API gets it; None where it must be sent as a request. Raises its
+        errors."""
+        services = self._services
+        inbound = _inbound(task, line, "")
+        inbound.caller = caller = self._caller(job)
+
+        def prepare(operation: str, surface: str) -> RequestContext:
+            context = auth_module.begin_line(services, inbound, caller, operation, surface, {TAG: job.id})
+            context.job = sent
+            inbound.payload = context.payload = None
+            return context
+
+        inbound.prepared = prepare
+        held = HeldBytes(services.background.bodies, job.organization)
+        try:
+            held.grow(len(line.body) * SHARE)
+            with holding(held):
+                self._run(line, inbound, caller)
+        except NotBatched:
+            return None
+        except LineWritten as written:
+            operation = inbound.context.operation if inbound.context is not None else ""
+            return WrittenLine(written.call, written.target, operation)
+        finally:
+            held.release()
+        return None
+
+    def deliver(self, job: BatchJob, task: BatchTask, line: InputLine, sending: LineSending) -> LineAnswer:
+        """Read the result of a line that a provider's batch has served, and return its answer."""
+        return self.send(job, task, line, sending, self._deliver)
+
+    def write_error(self, line: InputLine, error: GatewayError) -> tuple[int, bytes]:
+        """Return status and body of an error in the dialect of a line."""
+        errors = self.operations[line.url].errors or http_responses_module.OPENAI
+        outbound = http_responses_module.error_reply(error, errors, "")
+        return outbound.status, outbound.body if isinstance(outbound.body, bytes) else b""
+
+    def send(
+        self,
+        job: BatchJob,
+        task: BatchTask,
+        line: InputLine,
+        sending: LineSending,
+        handlers: Mapping[str, Callable[[Inbound], Outbound]] | None = None,
+    ) -> LineAnswer:
         """Send a line and return its answer."""
         results: list[LineResult] = []
         held = HeldBytes(self._services.background.bodies, job.organization)
         try:
             held.grow(len(line.body) * SHARE)
             with holding(held):
-                outbound = self._respond(job, task, line, sending, results)
+                outbound = self._respond(job, task, line, sending, results, handlers or self._send)
         except Overloaded as error:
             return LineAnswer(error.status, b"", recorded=False, retry_after_s=1.0)
         finally:
@@ -121,8 +170,27 @@ class BatchPort:
         """Return a batch as its callers see it."""
         return FORMATS[task.dialect].show(self._services, job, task)
 
+    def _run(self, line: InputLine, inbound: Inbound, caller: Caller) -> None:
+        """Run a line up to the point at which its reservation or its call ends it by an exception."""
+        services = self._line_services
+        handler = self.operations[line.url].handler
+        try:
+            handler(services, inbound)
+        except OwnFileNamed as error:
+            inbound.body = inlined_files_module.inline(services, caller, inbound.body, error)
+            handler(services, inbound)
+
+    def _mode_of(self, task: BatchTask) -> str:
+        return mode_of(task, self._services.settings.batches)
+
     def _respond(
-        self, job: BatchJob, task: BatchTask, line: InputLine, sending: LineSending, results: list[LineResult]
+        self,
+        job: BatchJob,
+        task: BatchTask,
+        line: InputLine,
+        sending: LineSending,
+        results: list[LineResult],
+        handlers: Mapping[str, Callable[[Inbound], Outbound]],
     ) -> Outbound:
         services = self._services
         operation = self.operations[line.url]
@@ -143,7 +211,7 @@ class BatchPort:
             return context
 
         inbound.prepared = prepare
-        return self._send[line.url](inbound)
+        return handlers[line.url](inbound)
 
     def _caller(self, job: BatchJob) -> Caller:
         """Return the caller of the key of a batch now. Errors of Authentication.caller; NotFound for a key that moved

@@ -32,6 +32,7 @@ from gateway.catalogue.catalogue import CurrentCatalogue
 from gateway.clock import Clock
 from gateway.configuration.settings import Settings
 from gateway.control.version import Control
+from gateway.engine.batch_lines import LineEngines
 from gateway.engine.cache import ResponseCache
 from gateway.engine.chat_engine import ChatEngine
 from gateway.engine.custom_models import CustomCatalogue, CustomModels
@@ -194,6 +195,8 @@ class EngineServices:
     files: Files
     batches: Batches
     response_jobs: ResponseJobs
+    # The executors of lines that a provider's batch serves.
+    lines: LineEngines
 
 
 @dataclass(slots=True)

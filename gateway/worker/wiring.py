@@ -22,6 +22,7 @@ from gateway.admin.provider_check import ProviderCheck
 from gateway.admin.sso_accounts import SsoAccounts
 from gateway.admin.sso_checks import SsoChecks, SsoServices
 from gateway.admin.sso_sign_in import SingleSignOnService
+from gateway.batches.native_parts import NativeServices
 from gateway.batches.project_batches import Batches
 from gateway.billing.admission import Settlements
 from gateway.billing.ledger_close import LedgerClose, closed_until_us
@@ -36,6 +37,7 @@ from gateway.catalogue import loader, provider_routes
 from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.clock import DAY_US, Clock
 from gateway.configuration.settings import Cache, Settings
+from gateway.engine.batch_lines import make_line_engines
 from gateway.engine.cache import CacheStore, DocumentCacheStore, EncryptedCacheStore, RedisCacheStore, ResponseCache
 from gateway.engine.chat_engine import ChatEngine
 from gateway.engine.classifier_models import ask_model
@@ -80,11 +82,12 @@ from gateway.metering.sources import known_clients
 from gateway.money import NANO
 from gateway.neutral.request import Request
 from gateway.oauth.authorization_server import OAuth
+from gateway.providers.batches.batch_calls import BatchCalls
 from gateway.providers.credentials import Credentials
 from gateway.providers.identities.upstream_identity import UpstreamIdentities
 from gateway.providers.job_calls import JobCalls
 from gateway.providers.model_discovery import Discovery
-from gateway.providers.registry import make_identities, make_protocols, make_upstreams
+from gateway.providers.registry import make_batch_codecs, make_identities, make_protocols, make_upstreams
 from gateway.reports.usage_reports import Reports
 from gateway.routes.route_book import RouteBook
 from gateway.routing.cache_lifetimes import CacheLifetimes
@@ -437,6 +440,9 @@ def _open_engine(
     routes = ModelRoutes(routing.routes, settlements.limits, shares, sessions, lifetimes, catalogue, base.hash_key)
     files = _open_files(base, routing.identities)
     executor: Executor[Request] = Executor(parts)
+    calls = BatchCalls(routing.upstreams, make_batch_codecs(base.transport, clock))
+    lines = make_line_engines(parts, base.hash_key, routes, calls)
+    native = NativeServices(lines, routing.upstreams, routing.credentials, catalogue, settlements, settings.spool_dir)
     guarding.checks.classify = partial(ask_model, executor, clock)
     return EngineServices(
         reading_on=reading_on,
@@ -466,7 +472,8 @@ def _open_engine(
         payload_quota=PayloadQuota(store.database, settings.retention.organization_payloads_mb << 20),
         videos=_open_videos(base, accounts, routing, parts),
         files=files,
-        batches=_open_batches(base, files),
+        batches=_open_batches(base, files, native),
+        lines=lines,
         response_jobs=ResponseJobs(store.database, store.vault, clock, bodies),
     )
 
@@ -479,7 +486,7 @@ def _open_files(base: WorkerBase, identities: UpstreamIdentities) -> Files:
     return Files(store.database, contents, store.vault, clock, base.settings.files)
 
 
-def _open_batches(base: WorkerBase, files: Files) -> Batches:
+def _open_batches(base: WorkerBase, files: Files, native: NativeServices) -> Batches:
     store = base.store
     settings = base.settings
     return Batches(
@@ -491,6 +498,7 @@ def _open_batches(base: WorkerBase, files: Files) -> Batches:
         base.clock,
         settings.batches,
         settings.server.max_body_mb << 20,
+        native,
     )
 
 

@@ -9,7 +9,7 @@ from gateway.providers.protocol import CallEndpoint, Target
 
 OAUTH = "google-oauth"
 SIGNED = "sigv4"
-NAMED_IN_BODY = "/responses"
+NAMED_IN_BODY = ("/responses", "/files", "/batches")
 
 Tokens = Callable[[str], str]
 
@@ -71,6 +71,6 @@ def _dated(base: str, path: str, target: Target) -> str:
     """Return the base URL for a dated API version. The path contains the model, except for APIs with the model in the
     body."""
     root = base.rstrip("/").removesuffix(target.provider.version_path).rstrip("/") + "/openai"
-    if path == NAMED_IN_BODY:
+    if path.startswith(NAMED_IN_BODY):
         return root
     return f"{root}/deployments/{quote(target.mapping.external_id, safe='')}"

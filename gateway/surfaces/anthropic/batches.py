@@ -245,7 +245,7 @@ BATCH = "/v1/messages/batches/<message_batch_id>"
 OPERATIONS = (
     Operation("POST", "/v1/messages/batches", create, body="json",
               about=About("Create a batch of messages", TAG, request=MessageBatchBody, answer=MessageBatchAnswer,
-                          headers=(batch_options.UP_TO_LIMIT_HEADER,), example=EXAMPLE)),
+                          headers=(batch_options.UP_TO_LIMIT_HEADER, batch_options.SENDING_HEADER), example=EXAMPLE)),
     Operation("GET", "/v1/messages/batches", list_batches,
               about=About("List batches of messages", TAG, query=MessageBatchQuery, answer=MessageBatchListAnswer)),
     Operation("GET", BATCH, retrieve, about=About("Show a batch of messages", TAG, answer=MessageBatchAnswer)),

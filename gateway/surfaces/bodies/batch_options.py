@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from gateway.batches.batch_table import BatchTask
+from gateway.batches.batch_table import DIRECT, BatchTask
+from gateway.billing.batch_reservation import AUTO, NATIVE
 from gateway.billing.context import MODELS_HEADER, PROVIDER_HEADER
 from gateway.surfaces.bodies.validation_errors import invalid
 from gateway.surfaces.web.http import HeaderParameter, Inbound
@@ -19,6 +20,15 @@ MAX_METADATA, MAX_KEY, MAX_VALUE = 16, 64, 512  # OpenAI API reference, batches
 Metadata = Annotated[dict[str, str], Meta(max_length=MAX_METADATA)] | None
 CallbackUrl = Annotated[str, Meta(max_length=2000)] | None
 CallbackSecret = Annotated[str, Meta(min_length=1, max_length=512)] | None
+SENDING = "x-llmgateway-batch"
+SENDING_KEY = "batch"
+SENDINGS = (AUTO, NATIVE, DIRECT)
+SENDING_HEADER = HeaderParameter(
+    SENDING,
+    "How the requests are sent: auto (to the batch APIs of providers, at their prices, where they have one, and as "
+    "requests otherwise), native (to batch APIs alone) or direct (as requests, at the list price).",
+    words=SENDINGS,
+)
 UP_TO_LIMIT_HEADER = HeaderParameter(
     UP_TO_LIMIT,
     "With true, nothing is reserved for the whole batch, and its requests run until a limit refuses them.",
@@ -46,6 +56,7 @@ def task_of(
         if not services.settings.security.allow_private_upstreams:
             check_spelling(url, "callback_url")
     return BatchTask(
+        sending=_sending_of(inbound, metadata or {}),
         metadata=metadata,
         up_to_limit=_runs_up_to_limit(inbound, metadata or {}),
         callback_url=url or "",
@@ -55,6 +66,15 @@ def task_of(
         headers={name: value for name in PREFERENCE_HEADERS if (value := inbound.header(name))},
         **more,
     )
+
+
+def _sending_of(inbound: Inbound, metadata: dict[str, str]) -> str:
+    """Return how the lines are sent. InvalidRequest for an unknown word in the header; metadata may mean anything."""
+    text = inbound.header(SENDING).lower()
+    if text and text not in SENDINGS:
+        raise invalid(SENDING, f"it must be one of {', '.join(SENDINGS)}")
+    known = metadata.get(SENDING_KEY, "")
+    return text or (known if known in SENDINGS else AUTO)
 
 
 def _runs_up_to_limit(inbound: Inbound, metadata: dict[str, str]) -> bool:

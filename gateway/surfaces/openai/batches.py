@@ -234,7 +234,7 @@ FORMAT = OpenAIBatches()
 OPERATIONS = (
     Operation("POST", "/v1/batches", create, body="json",
               about=About("Create a batch", TAG, request=BatchBody, answer=BatchAnswer,
-                          headers=(batch_options.UP_TO_LIMIT_HEADER,))),
+                          headers=(batch_options.UP_TO_LIMIT_HEADER, batch_options.SENDING_HEADER))),
     Operation("GET", "/v1/batches", list_batches,
               about=About("List batches", TAG, query=BatchQuery, answer=BatchListAnswer)),
     Operation("GET", "/v1/batches/<batch_id>", retrieve, about=About("Show a batch", TAG, answer=BatchAnswer)),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 from msgspec import DecodeError, Raw, Struct, json
 
-from gateway.batches.batch_table import RUN_PREFIX, BatchJob, BatchTask
+from gateway.batches.batch_table import DIRECT, RUN_PREFIX, BatchJob, BatchTask
 from gateway.batches.line_checks import CheckedBatch
 from gateway.callers.authentication import Caller
 from gateway.catalogue.prices import cost_of
@@ -145,7 +145,7 @@ def start(
 def task_of(model: str, base_url: str, address: str) -> BatchTask:
     """Return the options of a run."""
     metadata = {**METADATA, "model": model}
-    return BatchTask(metadata=metadata, one_file=True, base_url=base_url, address=address)
+    return BatchTask(metadata=metadata, one_file=True, sending=DIRECT, base_url=base_url, address=address)
 
 
 def write_lines(services: Services, requests: Iterable[LoggedRequest], endpoint: str, model: str) -> Iterator[bytes]:

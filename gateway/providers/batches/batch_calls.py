@@ -1,0 +1,165 @@
+"""The calls about a provider's batches: created, found again, polled, read, cancelled and deleted."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
+
+from gateway.clock import Clock
+from gateway.errors import GatewayError, NotSupported, UpstreamFailed
+from gateway.providers.batches.batch_codec import (
+    BatchCodec,
+    BatchLot,
+    FoundBatches,
+    ProviderBatch,
+    ResultLine,
+)
+from gateway.providers.protocol import Call, Target, UpstreamReply, WireFormat
+from gateway.providers.upstream import Upstreams
+from gateway.providers.upstream_calls import Opener, signed_in, signed_in_again
+from gateway.runtime.loop_turns import low_priority_turn
+from gateway.runtime.threads import compute_if
+
+CALL_TIMEOUT_S = 60.0
+TRANSFER_TIMEOUT_S = 3600.0  # of an upload, and of a download
+MAX_PAGES = 50  # of an account's batches that are searched
+MAX_RESULT_BYTES = 64 << 20  # of one line
+LARGE = 1 << 16
+
+T = TypeVar("T")
+
+
+class Carrier(NamedTuple):
+    """How the calls of a target are made, and the target with its current credential."""
+
+    codec: BatchCodec
+    wire: WireFormat
+    opener: Opener
+    target: Target
+
+
+class BatchCalls:
+    """Calls about batches. All raise the errors of the transport and of the protocol's `failure`, and NotSupported
+    where the provider has no batch API."""
+
+    def __init__(self, upstreams: Upstreams, codecs: dict[str, BatchCodec]) -> None:
+        self._upstreams = upstreams
+        self._codecs = codecs
+
+    def codec_of(self, target: Target) -> BatchCodec | None:
+        """Return the codec of the target's batch API; None where it has none, or is not set up for it."""
+        codec = self._codecs.get(target.provider.batch_api)
+        if codec is None or not target.mapping.batch_price or not codec.serves(target):
+            return None
+        return codec
+
+    def upload(self, lot: BatchLot, target: Target) -> str:
+        """Upload the lines; return the name of the file, "" where the creation sends them."""
+        carrier = self._carry(target)
+        call = carrier.codec.upload(lot, carrier.target)
+        return "" if call is None else self._send(carrier, call, carrier.codec.read_upload, TRANSFER_TIMEOUT_S)
+
+    def create(self, lot: BatchLot, target: Target) -> ProviderBatch:
+        """Create the batch."""
+        carrier = self._carry(target)
+        call = carrier.codec.create(lot, carrier.target)
+        return self._send(carrier, call, carrier.codec.read, TRANSFER_TIMEOUT_S)
+
+    def find(self, name: str, count: int, since: int, target: Target) -> list[ProviderBatch]:
+        """Return the batches that may be the one with this name and number of lines, created after `since` (seconds),
+        the oldest first."""
+        carrier = self._carry(target)
+        found: list[ProviderBatch] = []
+        following = ""
+        for _ in range(MAX_PAGES):
+            call = carrier.codec.search(following, carrier.target)
+
+            def read(reply: UpstreamReply) -> FoundBatches:
+                return carrier.codec.read_search(reply, name, count, since)
+
+            page = self._send(carrier, call, read)
+            found += page.batches
+            following = page.following
+            if not following:
+                break
+        return found[::-1]
+
+    def status(self, ident: str, target: Target) -> ProviderBatch:
+        """Return the state of a batch."""
+        carrier = self._carry(target)
+        return self._send(carrier, carrier.codec.status(ident, carrier.target), carrier.codec.read)
+
+    def results(self, batch: ProviderBatch, target: Target) -> Iterator[ResultLine]:
+        """Yield the results of an ended batch as they arrive, in any order. The iterator must be closed."""
+        carrier = self._carry(target)
+        for call in carrier.codec.results(batch, carrier.target):
+            call.stream = True
+            reply = self._open(carrier, call, TRANSFER_TIMEOUT_S)
+            try:
+                for line in split_lines(reply.chunks()):
+                    low_priority_turn()
+                    yield compute_if(len(line) > LARGE, carrier.codec.read_result, line)
+            finally:
+                reply.close()
+
+    def cancel(self, ident: str, target: Target) -> None:
+        """Cancel a batch; providers refuse it (4xx) for one that has ended."""
+        carrier = self._carry(target)
+        self._open(carrier, carrier.codec.cancel(ident, carrier.target)).close()
+
+    def delete(self, ident: str, upload: str, files: tuple[str, ...], target: Target) -> None:
+        """Delete what remains of a batch at its provider. What is gone already is no error."""
+        carrier = self._carry(target)
+        for call in carrier.codec.leftovers(ident, upload, files, carrier.target):
+            try:
+                self._open(carrier, call).close()
+            except GatewayError as error:
+                if error.upstream_status != 404:
+                    raise
+
+    def _carry(self, target: Target) -> Carrier:
+        codec = self._codecs.get(target.provider.batch_api)
+        if codec is None:
+            raise NotSupported(f"The provider {target.provider.id} has no batch API.")
+        wire, opener = self._upstreams.carrier(target)
+        return Carrier(codec, wire, opener, signed_in(target))
+
+    def _send(
+        self, carrier: Carrier, call: Call, read: Callable[[UpstreamReply], T], seconds: float = CALL_TIMEOUT_S
+    ) -> T:
+        reply = self._open(carrier, call, seconds)
+        try:
+            return read(reply)
+        finally:
+            reply.close()
+
+    def _open(self, carrier: Carrier, call: Call, seconds: float = CALL_TIMEOUT_S) -> UpstreamReply:
+        """Return the reply of a call that succeeded."""
+        reply = carrier.opener.send(call, carrier.target, Clock.monotonic() + seconds).wait()
+        if 200 <= reply.status < 300:
+            return reply
+        try:
+            signed_in_again(carrier.target, reply)  # the next call has another token
+            error = carrier.wire.failure(reply, carrier.target)
+            error.upstream_status = reply.status
+            raise error
+        finally:
+            reply.close()
+
+
+def split_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a stream that are not blank. UpstreamFailed for one of more than MAX_RESULT_BYTES."""
+    parts: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        *ended, rest = chunk.split(b"\n")
+        for text in ended:
+            line = b"".join((*parts, text))
+            parts, size = [], 0
+            if line.strip():
+                yield line
+        parts.append(rest)
+        size += len(rest)
+        if size > MAX_RESULT_BYTES:
+            raise UpstreamFailed("The provider sent a result that is larger than the gateway accepts.")
+    line = b"".join(parts)
+    if line.strip():
+        yield line

@@ -1,0 +1,104 @@
+"""The state of a batch API of a provider in its fake, and the faults that it can have."""
+
+import io
+import itertools
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from multipart import MultipartParser, parse_options_header
+
+NUMBERS = itertools.count(1)  # providers never use an id twice
+
+
+@dataclass
+class KeptBatch:
+    """A batch of the fake, with its lines (custom id, body) and their results once it has run."""
+
+    ident: str
+    lines: list[tuple[str, Any]]
+    body: dict[str, Any]
+    created_at: int
+    state: str = "working"  # ended, canceled, expired, failed
+    results: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    files: tuple[str, ...] = ()
+
+
+@dataclass
+class Desk:
+    """The state of a batch API, and its faults.
+
+    `held`: batches stay in progress. `failing`: every call about batches and files is answered with 500.
+    `lost_replies`: so many creations succeed without an answer. `partial`: a batch expires after this many lines.
+    `refused`: a batch fails at once for this reason. `busy`: numbers of lines that the provider could not serve for the
+    moment. `shuffled`: results come in the reverse order. `absent`: there is no batch API.
+    """
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    batches: dict[str, KeptBatch] = field(default_factory=dict)
+    deleted: list[str] = field(default_factory=list)
+    held: bool = False
+    failing: bool = False
+    lost_replies: int = 0
+    partial: int | None = None
+    refused: str = ""
+    busy: tuple[int, ...] = ()
+    shuffled: bool = True
+    absent: bool = False
+    numbers: Iterator[int] = NUMBERS
+    clock: Callable[[], float] = lambda: datetime.now(UTC).timestamp()
+
+    def forget(self) -> None:
+        """Forget all batches."""
+        self.batches.clear()
+
+    def new(self, prefix: str) -> str:
+        return f"{prefix}{next(self.numbers):06}"
+
+    def begin(self, prefix: str, lines: list[tuple[str, Any]], body: dict[str, Any]) -> KeptBatch:
+        batch = KeptBatch(self.new(prefix), lines, body, int(self.clock()))
+        self.batches[batch.ident] = batch
+        return batch
+
+    def advance(self, batch: KeptBatch, answer: Callable[[Any], tuple[int, Any]]) -> None:
+        """Run the lines of a batch that is not held back."""
+        if batch.state != "working" or self.held:
+            return
+        if self.refused:
+            batch.state = "failed"
+            return
+        wanted = batch.lines if self.partial is None else batch.lines[: self.partial]
+        for custom_id, body in wanted:
+            number = int(custom_id.rpartition("-")[2])
+            batch.results[custom_id] = (0, None) if number in self.busy else answer(body)
+        batch.state = "ended" if self.partial is None else "expired"
+
+    def ordered(self, batch: KeptBatch) -> list[tuple[str, tuple[int, Any]]]:
+        found = list(batch.results.items())
+        return found[::-1] if self.shuffled else found
+
+
+class BatchFake:
+    """What the fakes share. `desk` is made when it is first used, as fakes have no constructors of their own."""
+
+    @property
+    def desk(self) -> Desk:
+        return self.__dict__.setdefault("_desk", Desk())
+
+    def begin_again(self) -> None:
+        """Forget everything."""
+        self.__dict__["_desk"] = Desk()
+
+
+def form_of(environ: dict[str, Any], payload: bytes) -> dict[str, Any]:
+    kind, options = parse_options_header(environ.get("CONTENT_TYPE", ""))
+    assert kind == "multipart/form-data", kind
+    parts = MultipartParser(io.BytesIO(payload), options["boundary"], len(payload), memory_limit=len(payload) + 1)
+    return {part.name: part.raw if part.filename else part.value for part in parts}
+
+
+def cut(environ: dict[str, Any]) -> list[bytes]:
+    environ["fake.socket"].shutdown(socket.SHUT_RDWR)
+    return []

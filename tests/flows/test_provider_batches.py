@@ -1,0 +1,337 @@
+"""Batches whose lines go to batch APIs of providers: priced as there, found again, never lost, never billed twice."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import anthropic
+import pytest
+from fakes.anthropic import Answer as MessageAnswer
+from fakes.google import Answer as GoogleAnswer
+from fakes.message_batches import FakeAnthropicBatches, FakeGoogleBatches
+from fakes.mistral import KEY as MISTRAL_KEY
+from fakes.mistral import Answer as MistralAnswer
+from fakes.openai import Answer
+from fakes.openai_batches import FakeAzureBatches, FakeMistralBatches, FakeOpenAIBatches
+from openai import OpenAI
+from support.fleet import wait_until
+from support.shared import Share, Tenant, usage_of
+
+from gateway.batches import batch_runs, native_parts, native_results, native_sending
+from gateway.metering.usage_table import UsageRecord
+
+
+class Vendor(NamedTuple):
+    """A provider with a batch API: its fake, its environment, a model that it alone serves, and an answer of its
+    form."""
+
+    name: str
+    fake: type
+    environment: dict[str, str]
+    model: str
+    answer: Any
+
+
+VENDORS = {
+    "openai": Vendor(
+        "openai",
+        FakeOpenAIBatches,
+        {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_USE_RESPONSES_API": "false"},
+        "openai/gpt-4o-mini",
+        Answer,
+    ),
+    "anthropic": Vendor(
+        "anthropic",
+        FakeAnthropicBatches,
+        {"LLM_ANTHROPIC_API_KEY": "sk-ant-upstream"},
+        "anthropic/claude-sonnet-4-5",
+        MessageAnswer,
+    ),
+    "google-ai-studio": Vendor(
+        "google-ai-studio",
+        FakeGoogleBatches,
+        {"LLM_GOOGLE_AI_STUDIO_API_KEY": "AIza-upstream"},
+        "google-ai-studio/gemini-2.5-flash",
+        GoogleAnswer,
+    ),
+    "mistral": Vendor(
+        "mistral",
+        FakeMistralBatches,
+        {"LLM_MISTRAL_API_KEY": MISTRAL_KEY},
+        "mistral/mistral-small-latest",
+        MistralAnswer,
+    ),
+    "azure": Vendor(
+        "azure",
+        FakeAzureBatches,
+        {
+            "LLM_AZURE_API_KEY": "azure-test-key",
+            "LLM_AZURE_BATCH_DEPLOYMENT": "{model}-batch",
+            "LLM_AZURE_USE_RESPONSES_API": "false",
+        },
+        "azure/gpt-4o-mini",
+        Answer,
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_runs, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(batch_runs, "MAX_WAIT_S", 0.05)
+    monkeypatch.setattr(batch_runs, "STEP_S", 0.01)
+    monkeypatch.setattr(batch_runs, "TROUBLE_WAIT_S", 0.05)
+    monkeypatch.setattr(native_results, "FIRST_POLL_S", 0.02)
+    monkeypatch.setattr(native_results, "MAX_POLL_S", 0.05)
+    monkeypatch.setattr(native_parts, "FIRST_POLL_S", 0.02)
+    monkeypatch.setattr(native_parts, "MAX_TROUBLE_S", 0.1)
+    monkeypatch.setattr(native_sending, "SETTLED_S", 0.1)
+
+
+@pytest.fixture
+def vendor(request: pytest.FixtureRequest) -> Vendor:
+    """OpenAI, unless the test names others."""
+    return VENDORS[getattr(request, "param", "openai")]
+
+
+@pytest.fixture
+def upstream(share: Share, vendor: Vendor) -> Any:
+    return share.fake(vendor.fake)
+
+
+@pytest.fixture
+def gateway(share: Share, vendor: Vendor, upstream: Any) -> Iterator[Tenant]:
+    variable = f"LLM_{vendor.name.upper().replace('-', '_')}_BASE_URL"
+    tenant = share.gateway({**vendor.environment, variable: upstream.url})
+    tenant.services.engine.lines.planner._absent.clear()
+    yield tenant
+
+
+@pytest.fixture
+def client(gateway: Tenant) -> OpenAI:
+    return OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+
+
+every_vendor = pytest.mark.parametrize("vendor", VENDORS, indirect=True)
+
+
+@every_vendor
+def test_lines_go_to_the_batch_api_of_their_provider_at_its_price(
+    client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor
+):
+    upstream.script(*[vendor.answer(f"Answer {number}.") for number in range(12)])
+    batch = begin(client, [chat_line(number, vendor) for number in range(12)])
+    done = run(gateway, client, batch.id)
+    assert (done.status, done.request_counts.completed, done.request_counts.failed) == ("completed", 12, 0), done
+    lines = output(client, done)
+    assert [line["custom_id"] for line in lines] == [f"line-{number}" for number in range(12)]
+    texts = [line["response"]["body"]["choices"][0]["message"]["content"] for line in lines]
+    assert texts == [f"Answer {number}." for number in range(12)]  # though the results came in the reverse order
+    assert [call.problem for call in upstream.calls if call.problem] == []
+    rows = usage_of(gateway)
+    assert len(rows) == 12 and {line["response"]["request_id"] for line in lines} == {row.request_id for row in rows}
+    for row in rows:
+        assert_half_price(gateway, row)
+    assert sum(row.cost_nusd for row in rows) == round(done.cost_details["cost"] * 1e9)
+    assert done.cost_details["cost"] > 0
+    settled(gateway)
+    assert upstream.desk.files == {} or vendor.name == "google-ai-studio"  # what was uploaded is deleted
+    assert upstream.desk.deleted
+
+
+@every_vendor
+def test_errors_of_lines_are_errors_in_the_dialect_of_the_caller(
+    client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor
+):
+    upstream.script(vendor.answer("Fine."), vendor.answer(status=400), vendor.answer("Fine."))
+    done = run(gateway, client, begin(client, [chat_line(number, vendor) for number in range(3)]).id)
+    assert (done.status, done.request_counts.completed, done.request_counts.failed) == ("completed", 2, 1), done
+    errors = [json.loads(line) for line in client.files.content(done.error_file_id).text.splitlines()]
+    assert errors[0]["response"]["status_code"] == 400 and errors[0]["response"]["body"]["error"]["message"]
+    assert len([row for row in usage_of(gateway) if row.cost_nusd]) == 2
+    settled(gateway)
+
+
+@every_vendor
+def test_lines_that_a_provider_could_not_serve_are_sent_as_requests(
+    client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor
+):
+    upstream.desk.busy = (2,)
+    done = run(gateway, client, begin(client, [chat_line(number, vendor) for number in range(3)]).id)
+    assert (done.status, done.request_counts.completed) == ("completed", 3), done
+    rows = usage_of(gateway)
+    tiers = sorted(json.loads(row.extra or "{}").get("tier", "") for row in rows if row.cost_nusd)
+    assert tiers == ["", "batch", "batch"]
+    settled(gateway)
+
+
+@every_vendor
+def test_an_expired_batch_of_a_provider_bills_what_ran(client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor):
+    upstream.desk.partial = 2
+    batch = begin(client, [chat_line(number, vendor) for number in range(5)], sending="native")
+    done = run(gateway, client, batch.id)
+    assert (done.status, done.request_counts.completed, done.request_counts.failed) == ("completed", 2, 3), done
+    errors = [json.loads(line) for line in client.files.content(done.error_file_id).text.splitlines()]
+    assert {line["response"]["body"]["error"]["code"] for line in errors} == {"batch_not_executed"}
+    assert len(usage_of(gateway)) == 2
+    settled(gateway)
+
+
+@every_vendor
+def test_a_cancelled_batch_is_cancelled_at_its_provider(client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor):
+    upstream.desk.held = True
+    batch = begin(client, [chat_line(number, vendor) for number in range(4)])
+    run(gateway, client, batch.id, lambda: bool(upstream.desk.batches))
+    assert client.batches.cancel(batch.id).status == "cancelling"
+    done = run(gateway, client, batch.id)
+    assert done.status == "cancelled" and usage_of(gateway) == []
+    errors = [json.loads(line) for line in client.files.content(done.error_file_id).text.splitlines()]
+    assert [line["error"]["code"] for line in errors] == ["batch_cancelled"] * 4
+    settled(gateway)
+
+
+@every_vendor
+def test_a_creation_whose_answer_was_lost_is_found_again(
+    client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor
+):
+    upstream.desk.lost_replies = 1
+    done = run(gateway, client, begin(client, [chat_line(number, vendor) for number in range(3)]).id)
+    assert (done.status, done.request_counts.completed) == ("completed", 3), done
+    created = [call for call in upstream.calls if is_creation(call)]
+    assert len(created) == 1, [call.body for call in created]
+    assert len(usage_of(gateway)) == 3
+    settled(gateway)
+
+
+@every_vendor
+def test_an_outage_of_the_provider_loses_no_line(client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor):
+    upstream.desk.held = True
+    batch = begin(client, [chat_line(number, vendor) for number in range(3)])
+    run(gateway, client, batch.id, lambda: bool(upstream.desk.batches))
+    upstream.desk.failing = True
+    seen = len(upstream.calls)
+    run(gateway, client, batch.id, lambda: len(upstream.calls) > seen + 8)
+    upstream.desk.held = upstream.desk.failing = False
+    done = run(gateway, client, batch.id)
+    assert (done.status, done.request_counts.completed) == ("completed", 3), done
+    assert len([call for call in upstream.calls if is_creation(call)]) == 1 and len(usage_of(gateway)) == 3
+    settled(gateway)
+
+
+@every_vendor
+def test_a_provider_that_forgets_a_batch_loses_no_line(client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor):
+    upstream.desk.held = True
+    batch = begin(client, [chat_line(number, vendor) for number in range(3)])
+    run(gateway, client, batch.id, lambda: bool(upstream.desk.batches))
+    upstream.desk.forget()
+    done = run(gateway, client, batch.id)
+    assert (done.status, done.request_counts.completed) == ("completed", 3), done
+    assert len([row for row in usage_of(gateway) if row.cost_nusd]) == 3
+    settled(gateway)
+
+
+@every_vendor
+def test_a_provider_without_the_api_gets_the_lines_as_requests(
+    client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor
+):
+    upstream.desk.absent = True
+    done = run(gateway, client, begin(client, [chat_line(number, vendor) for number in range(3)]).id)
+    assert (done.status, done.request_counts.completed) == ("completed", 3), done
+    assert {json.loads(row.extra or "{}").get("tier", "") for row in usage_of(gateway)} == {""}
+    settled(gateway)
+
+
+@every_vendor
+def test_messages_of_anthropics_client_go_to_the_batch_api_of_every_provider(
+    gateway: Tenant, upstream: Any, vendor: Vendor
+):
+    messages = anthropic.Anthropic(base_url=gateway.url.removesuffix("/v1"), api_key=gateway.key, max_retries=0)
+    params = {"model": vendor.model, "max_tokens": 20, "messages": [{"role": "user", "content": "Hello!"}]}
+    requests: Any = [{"custom_id": f"message-{number}", "params": params} for number in range(3)]
+    batch = messages.messages.batches.create(requests=requests)
+    run(gateway, None, batch.id, lambda: messages.messages.batches.retrieve(batch.id).processing_status == "ended")
+    results = list(messages.messages.batches.results(batch.id))
+    assert [one.custom_id for one in results] == [f"message-{number}" for number in range(3)]
+    assert all(one.result.message.content[0].text == "Hello." for one in results)
+    for row in usage_of(gateway):
+        assert_half_price(gateway, row)
+    settled(gateway)
+
+
+def is_creation(call: Any) -> bool:
+    """Return whether a call created a batch."""
+    path = getattr(call, "path", "")
+    body = getattr(call, "body", None)
+    if isinstance(body, dict) and ("input_files" in body or "input_file_id" in body or "batch" in body):
+        return True
+    return path.endswith("/messages/batches") and isinstance(body, dict) and "requests" in body
+
+
+def assert_half_price(gateway: Tenant, row: UsageRecord) -> None:
+    """Check that a row has the price of a batch to the nano-dollar: half of the list price of each of its parts."""
+    catalogue = gateway.services.routing.catalogue.current()
+    mapping = next(one for one in catalogue.models[row.served].mappings if one.provider == row.provider)
+    rates = mapping.prices[-1].base if mapping.steady is None else mapping.steady
+    assert json.loads(row.extra or "{}").get("tier") == "batch"
+    half = [
+        (row.input * (rates.prompt or 0) + 10**6) // (2 * 10**6),
+        (row.output * (rates.completion or 0) + 10**6) // (2 * 10**6),
+    ]
+    assert (row.input_nusd, row.output_nusd) == tuple(half), (row, rates)
+    assert row.cost_nusd == sum(half) and row.cost_nusd > 0
+
+
+def chat_line(number: int, vendor: Vendor, **body: Any) -> dict:
+    wire = {"model": vendor.model, "messages": [{"role": "user", "content": f"Hello {number}!"}], "max_tokens": 50}
+    return {"custom_id": f"line-{number}", "method": "POST", "url": "/v1/chat/completions", "body": {**wire, **body}}
+
+
+def begin(client: OpenAI, lines: list[dict], endpoint: Any = "/v1/chat/completions", sending: str = "", **more: Any):
+    data = b"\n".join(json.dumps(line).encode() for line in lines)
+    file = client.files.create(file=("lines.jsonl", data), purpose="batch")
+    headers = {"x-llmgateway-batch": sending} if sending else {}
+    return client.batches.create(
+        input_file_id=file.id, endpoint=endpoint, completion_window="24h", extra_headers=headers, **more
+    )
+
+
+def output(client: OpenAI, batch: Any) -> list[dict]:
+    return [json.loads(line) for line in client.files.content(batch.output_file_id).text.splitlines()]
+
+
+def run(gateway: Tenant, client: OpenAI | None, ident: str, until: Any = None) -> Any:
+    """Run the recurring job until a batch has ended, or until a condition holds."""
+    database = gateway.services.store.database
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline:
+        gateway.services.engine.batches.run()
+        if until is not None:
+            if until():
+                return None
+        elif client is not None:
+            batch = client.batches.retrieve(ident)
+            if batch.status in ("completed", "failed", "expired", "cancelled"):
+                return batch
+        time.sleep(0.02)
+    parts = database.query_rows("SELECT * FROM provider_batch WHERE batch = ? ORDER BY id DESC LIMIT 3", (ident,))
+    raise AssertionError(gateway.services.engine.batches.rows.find(ident), parts)
+
+
+def settled(gateway: Tenant) -> None:
+    """Check that nothing is held any more, and that the books agree with the rows."""
+    services = gateway.services
+    services.store.journal.flush(10)
+    database = services.store.database
+    assert database.query_rows("SELECT id FROM hold WHERE organization = ?", (gateway.organization_id,)) == []
+    sql = "SELECT b.id, b.settled_nusd FROM budget b WHERE b.scope_id = ?"
+
+    def agree() -> bool:
+        services.billing.settlements.maintain()
+        spent = sum(row.cost_nusd for row in usage_of(gateway))
+        budgets = dict(database.query_rows(sql, (gateway.organization_id,)))
+        return all(settled == spent for ident, settled in budgets.items() if ident.endswith(":credits"))
+
+    wait_until(agree)
