@@ -6,6 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.billing.context import RequestContext, billing_identity_of
+from gateway.billing.session_budgets import budget_of
 from gateway.callers.authentication import Caller
 from gateway.limits.cost_bound import Payer
 from gateway.limits.limit_book import LimitBook, OrganizationLimits
@@ -26,6 +27,7 @@ from gateway.limits.limit_rules import (
     LimitSet,
     LimitShare,
 )
+from gateway.limits.models import TOTAL, budget_id
 from gateway.providers.protocol import Target
 
 MEMO_KEY = "limits"
@@ -39,7 +41,8 @@ class RequestLimits(Struct, frozen=True, eq=False):
     """The limits of requests with the same values: the budgets `shares` that they charge, and the limits `calls` that
     depend on the target too. `payer` and `without_credits` are their payers. `facts` are the values of the requests,
     `own_facts` those of their credential alone. `acts_early`: some of them do more than refuse. `call_sets` keeps the
-    budgets of targets.
+    budgets of targets. `acting` are budgets of the caller's key, member, teams, sessions and runs whose limits do more
+    than refuse, `acting_keys` such limits by provider key; the payers charge these anyway.
     """
 
     shares: LimitSet
@@ -49,6 +52,8 @@ class RequestLimits(Struct, frozen=True, eq=False):
     facts: Values
     own_facts: Values
     acts_early: bool
+    acting: tuple[LimitShare, ...] = ()
+    acting_keys: Mapping[str, LimitRule] = {}
     call_sets: dict[tuple[str, str, str], LimitSet] = {}
 
     def of_plan(self, plan: object, groups: Iterable[Iterable[Target]], book: LimitBook) -> "RequestLimits":
@@ -63,9 +68,18 @@ class RequestLimits(Struct, frozen=True, eq=False):
         limits = self
         if len(sets) == 1:
             shares = LimitSet((*self.shares.shares, *sets.pop().shares))
-            limits = make_limits(self.payer, shares, (), self.facts, self.own_facts)
+            limits = make_limits(self.payer, shares, (), self.facts, self.own_facts, self.acting, self.acting_keys)
         book.keep(key, (self, plan), limits)
         return limits
+
+    def acting_at(self, target: Target) -> list[LimitShare]:
+        """Return the budgets of a call whose limits do more than refuse."""
+        shares = self.shares.shares
+        if self.calls:
+            shares += self.of_call(target).shares
+        acting = [share for share in shares if share.rule.acts_early]
+        rule = self.acting_keys.get(target.credential.ident)
+        return [*acting, *self.acting] if rule is None else [*acting, *self.acting, _share_of_owner(rule)]
 
     def of_call(self, target: Target) -> LimitSet:
         """Return the budgets that a call of `target` charges besides."""
@@ -89,10 +103,11 @@ class RequestLimits(Struct, frozen=True, eq=False):
 class CallerLimits(Struct, frozen=True, eq=False):
     """The limits that may concern the requests of a caller: `varying` depend on the request. `whole` is the result for
     every request if nothing depends on it, `names` are the tags and other metadata that count, `kinds` the kinds of
-    subjects that requests decide about."""
+    subjects that requests decide about. `of_sessions` are limits of each session or run that do more than refuse."""
 
     whole: RequestLimits
     varying: tuple[LimitRule, ...]
+    of_sessions: tuple[LimitRule, ...]
     names: tuple[str, ...]
     kinds: frozenset[str]
 
@@ -129,16 +144,32 @@ class CallerLimits(Struct, frozen=True, eq=False):
             if name == RUN:
                 facts[RUN, ""] = own_facts[RUN, ""] = (value,)
         shares = LimitSet((*whole.shares.shares, *_shares(self.varying, facts, own_facts)))
-        return make_limits(whole.payer, shares, whole.calls, facts, own_facts)
+        (project,) = whole.facts["project", ""]
+        names = {SESSION: session, RUN: facts.get((RUN, ""), ("",))[0]}
+        acting = [*whole.acting]
+        for rule in self.of_sessions:
+            part = rule.subjects[-1].kind
+            if names[part]:
+                scope_id = budget_of(part, project, names[part])
+                acting.append(LimitShare(budget_id(scope_id, TOTAL), scope_id, rule, names[part]))
+        return make_limits(whole.payer, shares, whole.calls, facts, own_facts, tuple(acting), whole.acting_keys)
 
 
 def make_limits(
-    payer: Payer, shares: LimitSet, calls: tuple[LimitRule, ...], facts: Values, own_facts: Values
+    payer: Payer,
+    shares: LimitSet,
+    calls: tuple[LimitRule, ...],
+    facts: Values,
+    own_facts: Values,
+    acting: tuple[LimitShare, ...] = (),
+    acting_keys: Mapping[str, LimitRule] = {},
 ) -> RequestLimits:
     """Return the limits of requests of a payer."""
     payer = payer._replace(limits=shares or None)
     acts_early = any(rule.acts_early for rule in (*calls, *(share.rule for share in shares.shares)))
-    return RequestLimits(shares, calls, payer, payer._replace(credits=False), facts, own_facts, acts_early)
+    without_credits = payer._replace(credits=False)
+    acts_early = acts_early or bool(acting or acting_keys)
+    return RequestLimits(shares, calls, payer, without_credits, facts, own_facts, acts_early, acting, acting_keys)
 
 
 def limits_of(book: LimitBook, context: RequestContext) -> RequestLimits | None:
@@ -148,12 +179,26 @@ def limits_of(book: LimitBook, context: RequestContext) -> RequestLimits | None:
         limits: CallerLimits | None = caller.memo[MEMO_KEY]
     else:
         found = book.find(caller.organization_id)
-        limits = caller.memo[MEMO_KEY] = None if found is None else _compile(caller, found)
+        limits = None if found is None else _compile(caller, found, _find_own(book, caller, found))
+        caller.memo[MEMO_KEY] = limits
     return None if limits is None else limits.of(context, book)
 
 
-def _compile(caller: Caller, found: OrganizationLimits) -> CallerLimits | None:
-    """Return the limits that may concern a caller, None without any."""
+def _find_own(book: LimitBook, caller: Caller, found: OrganizationLimits) -> tuple[LimitRule, ...]:
+    """Return the limits of the caller's key, member, teams and project that do more than refuse."""
+    if not found.acting:
+        return ()
+    owners = (caller.key_id, caller.member_id, caller.project_id, *(team for team, _ in caller.teams))
+    return book.find_acting([owner for owner in owners if owner])
+
+
+def _share_of_owner(rule: LimitRule) -> LimitShare:
+    """Return the budget of a limit with an owner, which has the id of the limit."""
+    return LimitShare(rule.id, rule.id.rpartition(":")[0], rule)
+
+
+def _compile(caller: Caller, found: OrganizationLimits, own: tuple[LimitRule, ...]) -> CallerLimits | None:
+    """Return the limits that may concern a caller, None without any; `own` are those of its owners that act early."""
     facts: Values = {
         ("organization", ""): (caller.organization_id,),
         ("project", ""): (caller.project_id,),
@@ -163,16 +208,20 @@ def _compile(caller: Caller, found: OrganizationLimits) -> CallerLimits | None:
         ("customer", ""): (caller.key_id,) if caller.key_kind == "customer" else (),
     }
     rules = [rule for rule in found.rules if _may_concern(rule, facts)]
-    if not rules:
+    if not (rules or own or found.provider_keys):
         return None
+    of_sessions = tuple(rule for rule in own if len(rule.subjects) > 1)
+    acting = tuple(_share_of_owner(rule) for rule in own if len(rule.subjects) == 1)
     fixed = [rule for rule in rules if not rule.by_call and not _varies(rule)]
     calls = tuple(rule for rule in rules if rule.by_call)
-    whole = make_limits(billing_identity_of(caller).payer, LimitSet(_shares(fixed, facts, facts)), calls, facts, facts)
+    shares = LimitSet(_shares(fixed, facts, facts))
+    payer = billing_identity_of(caller).payer
+    whole = make_limits(payer, shares, calls, facts, facts, acting, found.provider_keys)
     varying = tuple(rule for rule in rules if not rule.by_call and _varies(rule))
-    subjects = [subject for rule in rules for subject in rule.subjects]
+    subjects = [subject for rule in (*rules, *of_sessions) for subject in rule.subjects]
     kinds = frozenset(subject.kind for subject in subjects if subject.kind in REQUEST_KINDS)
     names = {subject.name for subject in subjects if subject.kind == TAG} | ({RUN} if RUN in kinds else set())
-    return CallerLimits(whole, varying, tuple(sorted(names)), kinds)
+    return CallerLimits(whole, varying, of_sessions, tuple(sorted(names)), kinds)
 
 
 def _shares(rules: Iterable[LimitRule], facts: Values, own_facts: Values) -> Iterable[LimitShare]:

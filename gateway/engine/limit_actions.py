@@ -37,10 +37,7 @@ def apply_actions(
     context.limits = limits
     if not limits.acts_early:
         return route_plan, request
-    shares = limits.shares.shares
-    if limits.calls:
-        shares += limits.of_call(route_plan.groups[0][0]).shares
-    acting = _acting(book, [share for share in shares if share.rule.acts_early])
+    acting = _acting(book, limits.acting_at(route_plan.groups[0][0]))
     notes = []
     for share, used, action in acting:
         if action.action == USE_MODEL and action.model != request.requested_model:

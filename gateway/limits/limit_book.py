@@ -17,7 +17,15 @@ from gateway.store.database import Database
 
 COLUMNS = "id, name, subjects, amount_nusd + raise_nusd, period, actions, reservation, values_of"
 OF_ANY_SUBJECT = "owner = '' AND deleted_at IS NULL"
-ORGANIZATIONS = f"SELECT DISTINCT organization FROM limits WHERE {OF_ANY_SUBJECT}"
+ORGANIZATIONS = (
+    f"SELECT organization, MAX(acting) FROM (SELECT organization, 0 AS acting FROM limits WHERE {OF_ANY_SUBJECT} "
+    "UNION SELECT organization, 1 AS acting FROM limits WHERE acts) AS found GROUP BY organization"
+)
+# Limits with an owner that do more than refuse, unless a worker of an earlier release changed their budgets.
+ACTING = (
+    f"SELECT {COLUMNS}, owner FROM limits WHERE acts AND {{}} AND NOT EXISTS (SELECT 1 FROM budget b "
+    "WHERE b.id = limits.id AND (b.limit_nusd IS NULL OR b.limit_nusd <> limits.limit_nusd)) ORDER BY id"
+)
 RULES = f"SELECT {COLUMNS} FROM limits WHERE organization = ? AND {OF_ANY_SUBJECT} ORDER BY name"
 TEAMS = (
     "SELECT tm.team_id, tm.member_id FROM team_member tm JOIN team t ON t.id = tm.team_id WHERE t.organization_id = ? "
@@ -33,10 +41,14 @@ MAX_ORGANIZATIONS = 10_000  # with limits in the memory of a worker
 
 
 class OrganizationLimits(Struct, frozen=True, eq=False):
-    """The limits of an organization, and the members of its teams where a limit names teams."""
+    """The limits of an organization, and the members of its teams where a limit names teams. `acting`: some of its
+    keys, members, teams, projects or provider keys have limits that do more than refuse; `provider_keys` are those of
+    its provider keys."""
 
     rules: tuple[LimitRule, ...]
     teams: dict[str, set[str]]
+    acting: bool = False
+    provider_keys: dict[str, LimitRule] = {}
 
 
 class LimitBook:
@@ -47,7 +59,7 @@ class LimitBook:
         self._control = control
         self._clock = clock
         self._version = -1
-        self._organizations: frozenset[str] | None = None
+        self._organizations: dict[str, bool] | None = None  # those with limits → OrganizationLimits.acting
         self._read_ones: dict[str, OrganizationLimits] = {}
         self._used: dict[str, tuple[float, int]] = {}
         # Cached results of earlier requests: key → (the objects that the key's numbers identify, result).
@@ -65,8 +77,13 @@ class LimitBook:
             return None
         limits = self._read_ones.get(organization_id)
         if limits is None:
-            limits = self._read(organization_id, self._version)
+            limits = self._read(organization_id, self._version, organizations[organization_id])
         return limits
+
+    def find_acting(self, owners: Sequence[str]) -> tuple[LimitRule, ...]:
+        """Return the limits that belong to these owners and do more than refuse. Unavailable."""
+        rows = self._database.read(lambda: self._database.fetch(ACTING.format(f"owner IN ({marks(owners)})"), owners))
+        return tuple(rule_of(row[:-1]) for row in rows)
 
     def keep(self, key: tuple[Any, ...], owner: object, result: Any) -> None:
         """Keep a result in `kept`, which holds at most MAX_KEPT of all callers, about 3 KB each."""
@@ -124,8 +141,9 @@ class LimitBook:
         except GatewayError:
             return  # the next request that needs them asks again
 
-    def _read_organizations(self, version: int) -> frozenset[str]:
-        found = frozenset(self._database.read(lambda: [row[0] for row in self._database.fetch(ORGANIZATIONS, ())]))
+    def _read_organizations(self, version: int) -> dict[str, bool]:
+        rows = self._database.read(lambda: self._database.fetch(ORGANIZATIONS, ()))
+        found = {organization: bool(acting) for organization, acting in rows}
         # The result of a read that a change overtook serves its caller, but is not kept.
         if version >= max(self._version, self._control.version):
             if version > self._version:
@@ -135,8 +153,8 @@ class LimitBook:
             self.any = bool(found)
         return found
 
-    def _read(self, organization_id: str, version: int) -> OrganizationLimits:
-        limits = self._database.read(lambda: read_limits(self._database, organization_id))
+    def _read(self, organization_id: str, version: int, acting: bool) -> OrganizationLimits:
+        limits = self._database.read(lambda: read_limits(self._database, organization_id, acting))
         if version == self._version and self._organizations is not None:
             if len(self._read_ones) >= MAX_ORGANIZATIONS:
                 del self._read_ones[next(iter(self._read_ones))]  # the oldest one
@@ -148,11 +166,17 @@ def _is_over(period: str, start: int | None, now: int) -> bool:
     return bool(period) and (start is None or read_period(period).end(start) <= now)
 
 
-def read_limits(database: Database, organization_id: str) -> OrganizationLimits:
-    """Return the limits of an organization; inside a read."""
+def read_limits(database: Database, organization_id: str, acting: bool = False) -> OrganizationLimits:
+    """Return the limits of an organization; inside a read. `acting`: with those of its provider keys."""
     rules = tuple(map(rule_of, database.fetch(RULES, (organization_id,))))
     has_teams = any(subject.kind == "team" for rule in rules for subject in rule.subjects)
-    return OrganizationLimits(rules, read_teams(database, organization_id) if has_teams else {})
+    teams = read_teams(database, organization_id) if has_teams else {}
+    provider_keys = {}
+    if acting:
+        of_organization = ACTING.format("organization = ? AND SUBSTR(owner, 1, 5) = 'pkey_'")
+        rows = database.fetch(of_organization, (organization_id,))
+        provider_keys = {row[-1]: rule_of(row[:-1]) for row in rows}
+    return OrganizationLimits(rules, teams, acting, provider_keys)
 
 
 def read_teams(database: Database, organization_id: str) -> dict[str, set[str]]:

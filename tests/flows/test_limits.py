@@ -12,9 +12,14 @@ from support.shared import Share, usage_of
 from support.spending import BODIES, FORMS, JOBS, TOKEN_NUSD, say_in_headers, sent_to, write_mint
 
 from gateway.accounts.limit_drafts import LimitDraft
+from gateway.accounts.projects import ProjectChange, update_project
+from gateway.accounts.provider_keys import ProviderKeyDraft
 from gateway.accounts.spending_limits import LimitInfo, SpendingLimits
+from gateway.accounts.teams import create_team, set_team_member
+from gateway.admin.owned_limit_changes import OwnedLimits
 from gateway.billing.reconciliation import doctor
 from gateway.limits.limit_rules import read_action, read_subject
+from gateway.limits.owned_rows import parse_owned
 
 CALL_NUSD = 100 * TOKEN_NUSD
 ROOM = 1000  # for the rounding of a bound
@@ -135,6 +140,64 @@ def test_a_limit_that_only_warns_says_so_in_the_answer(gateway):
     gateway.services.billing.settlements.limits._used.clear()
     answer = send(gateway)
     assert (answer.status_code, answer.headers["x-llmgateway-limit"]) == (200, "one; used=100; action=warn")
+
+
+OWNED = {
+    "key": ("total", {}),
+    "member": ("window", {}),
+    "team": ("total", {}),
+    "session": ("session", {"X-LLMGateway-Session": "one"}),
+    "run": ("run", {"X-LLMGateway-Run": "one"}),
+}
+
+
+def put_owned(gateway: LocalGateway, kind: str, *actions: str) -> str:
+    """Set a limit of two calls that belongs to the caller's key, member, team or project, and return its id."""
+    caller = gateway.services.accounts.authentication.caller(gateway.key)
+    stores = gateway.services.store.database, gateway.services.store.control
+    owners = {"key": caller.key_id, "member": caller.member_id, "session": caller.key_id, "run": caller.project_id}
+    if kind == "team":
+        owners["team"] = create_team(*stores, caller.organization_id, "Search", actor="operator").id
+        set_team_member(*stores, owners["team"], caller.member_id, True, actor="operator")
+    name = parse_owned(f"{owners[kind]}:{OWNED[kind][0]}")
+    period = "1d" if name.part == "window" else ""
+    draft = LimitDraft(name.subjects, 2 * CALL_NUSD + ROOM, period, tuple(map(read_action, actions)), "exact")
+    OwnedLimits(*stores, True).put(caller.organization_id, name, draft, actor="operator")
+    return str(name)
+
+
+@pytest.mark.parametrize("kind", OWNED)
+def test_a_limit_of_an_owner_warns_uses_another_model_and_refuses(kind, gateway):
+    name = put_owned(gateway, kind, "warn@40", "model@49=mint/book", "refuse@100")
+    headers = OWNED[kind][1]
+    assert "x-llmgateway-limit" not in send(gateway, headers=headers).headers
+    rest(gateway)
+    gateway.services.billing.settlements.limits._used.clear()
+    answer = send(gateway, headers=headers)
+    assert (answer.status_code, answer.headers["x-llmgateway-limit"]) == (200, f"{name}; used=49; action=model")
+    assert [row.served for row in usage_of(gateway)] == ["coin", "book"]
+    if kind != "team":
+        put_owned(gateway, kind, "refuse@100")
+        answers = [send(gateway, headers=headers) for _ in range(3)]
+        assert answers[-1].status_code == 402 and "x-llmgateway-limit" not in answers[0].headers
+    if kind in ("session", "run"):
+        assert send(gateway, headers={f"X-LLMGateway-{kind.title()}": "two"}).status_code == 200
+
+
+def test_a_limit_of_a_provider_key_warns(gateway):
+    caller = gateway.services.accounts.authentication.caller(gateway.key)
+    stores = gateway.services.store.database, gateway.services.store.control
+    update_project(*stores, caller.project_id, ProjectChange(mode="api-keys"), actor="operator")
+    draft = ProviderKeyDraft("mint", "secret-of-mint", max_spend_nusd=2 * CALL_NUSD + ROOM)
+    key = gateway.services.management.provider_keys.add(caller.organization_id, draft, actor="operator").id
+    name = parse_owned(f"{key}:total")
+    draft = LimitDraft(name.subjects, 2 * CALL_NUSD + ROOM, "", (read_action("warn@40"), read_action("refuse@100")))
+    OwnedLimits(*stores, True).put(caller.organization_id, name, draft, actor="operator")
+    assert "x-llmgateway-limit" not in send(gateway).headers
+    rest(gateway)
+    gateway.services.billing.settlements.limits._used.clear()
+    answer = send(gateway)
+    assert (answer.status_code, answer.headers["x-llmgateway-limit"]) == (200, f"{name}; used=49; action=warn")
 
 
 @pytest.mark.parametrize("path", sorted({*BODIES, *JOBS, *FORMS}))
