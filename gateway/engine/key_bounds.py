@@ -8,7 +8,7 @@ from gateway.callers.credential_sources import OWN_SOURCE
 from gateway.errors import GatewayError
 from gateway.limits.budgets import Budgets
 from gateway.limits.cost_bound import Shortage, fit
-from gateway.limits.models import PROVIDER_KEY, TOTAL
+from gateway.limits.models import PROVIDER_KEY, TOTAL, budget_id
 from gateway.neutral.request import Request
 from gateway.routing.candidate_filter import BUDGET, Excluded
 from gateway.routing.decision import Plan
@@ -56,7 +56,9 @@ class KeyBounds:
                 maximum = states[credential.ident].total_nusd
                 spent = states[credential.ident].usage_nusd
                 if maximum is not None and fit(cost_bound, maximum - spent) is None:
-                    short = Shortage(PROVIDER_KEY, TOTAL, maximum, maximum - spent, cost_bound.min_nusd)
+                    left = maximum - spent
+                    short = Shortage(PROVIDER_KEY, TOTAL, maximum, left, cost_bound.min_nusd, unspent_nusd=left)
+                    short = short._replace(limit_id=budget_id(credential.ident, TOTAL))
                     passed.append(SkippedKey(scored.key, credential, short.error()))
         if passed and not _left(plan, passed):
             raise passed[-1].error

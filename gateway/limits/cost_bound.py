@@ -134,7 +134,8 @@ class Shortage(NamedTuple):
     reservations of requests in progress. `resets_us` 0 = never; `others`: other workers hold leases that may be
     returned soon; `name`: that of the team or limit; `rule`: the limit of a row of `limits`.
     `likely`: the budget reserves likely costs. `most_tokens` is the highest
-    max_tokens that the budget could cover, 0 when lowering it does not help."""
+    max_tokens that the budget could cover, 0 when lowering it does not help. `limit_id` is the id of the limit of a
+    key, member, team or provider key, `page` the address of the console, on which one asks for more."""
 
     scope: str
     kind: str
@@ -149,6 +150,9 @@ class Shortage(NamedTuple):
     likely: bool = False
     most_tokens: int = 0
     rule: LimitRule | None = None
+    limit_id: str = ""
+    organization_id: str = ""
+    page: str = ""
 
     def error(self, mid_stream: bool = False) -> GatewayError:
         """The error for the caller: which limit, what is left of it, when it resets and what to do."""
@@ -167,15 +171,16 @@ class Shortage(NamedTuple):
         if self.kind == WINDOW:
             span = f" {read_period(self.period).describe()}"
         resets = f" It resets at {to_iso(self.resets_us)}." if self.resets_us else ""
-        used = f"{format_usd(self.limit_nusd - self.unspent_nusd)} USD are used and " if self.rule is not None else ""
+        used = ""
+        if not mid_stream:
+            used = f"{format_usd(self.limit_nusd - self.unspent_nusd)} USD are used and "
         refusal = SpendingLimitReached(
             f"The {self._owner()} {format_usd(self.limit_nusd)} USD{span}, of which "
             f"{used}{left} USD are left.{resets} {verb} {need} USD{' more.' if mid_stream else f': {self._advice()}'}",
             code=code or self._code(),
         )
-        if self.rule is not None:
-            refusal.limit = self.rule.name
-            refusal.headers = self._headers()
+        refusal.limit = self._limit_name
+        refusal.headers = self._headers()
         if self.resets_us and self.period:
             refusal.resets_us = self.resets_us
             refusal.period_unit = read_period(self.period).unit
@@ -194,12 +199,21 @@ class Shortage(NamedTuple):
         return error
 
     def _headers(self) -> tuple[tuple[str, str], ...]:
-        return () if self.rule is None else ((LIMIT_HEADER, f"{self.rule.name}; action=refuse"),)
+        name = self._limit_name
+        return ((LIMIT_HEADER, f"{name}; action=refuse"),) if name else ()
+
+    @property
+    def _limit_name(self) -> str:
+        return self.limit_id if self.rule is None else self.rule.name
 
     def _advice(self) -> str:
         if self.scope in AGENT_ADVICE:
             return AGENT_ADVICE[self.scope]
-        return f"raise the limit, {self._smaller()}"
+        if not self.page or self.scope == PROVIDER_KEY:  # which its organization's owners and admins see
+            return f"raise the limit, {self._smaller()}"
+        # A limit of any subject is shown to those who manage limits; everyone asks on the first page.
+        page = f"{self.page}/budgets/{self.organization_id}/{self.limit_id}" if self.limit_id else self.page
+        return f"ask for more at {page}, {self._smaller()}"
 
     def _smaller(self) -> str:
         if self.most_tokens:

@@ -46,6 +46,7 @@ SELECT_BUDGETS = (
     "SELECT id, limit_nusd, settled_nusd, leased_nusd, period, window_start, generation, scope, reservation "
     "FROM budget WHERE id IN"
 )
+OWNED_SCOPES = (KEY, MEMBER, TEAM, PROVIDER_KEY)  # whose limits have the ids of their budgets
 SPEND = Statement("lease_spend", "UPDATE lease SET spent_nusd = spent_nusd + ? WHERE id = ?", sums=True)
 
 
@@ -403,8 +404,9 @@ def shortage_of(
     if cost_bound.explicit and not row.likely and cost_bound.output_rate:
         most = cost_bound.foreseen.tokens_within(left) // cost_bound.choices
     rule = None if hold.share is None else hold.share.rule
+    limit_id = hold.budget if hold.scope in OWNED_SCOPES else ""
     return Shortage(
-        *place, left, least, row.period, _end(row), bool(others), hold.name, unspent, row.likely, most, rule
+        *place, left, least, row.period, _end(row), bool(others), hold.name, unspent, row.likely, most, rule, limit_id
     )
 
 

@@ -8,10 +8,11 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from gateway.limits.budgets import SPENT, unpack_thresholds
+from gateway.limits.leases import marks
 from gateway.limits.limit_rules import ALERT, WARN, LimitAction, LimitRule
 from gateway.limits.limit_states import MemberState, read_state
 from gateway.limits.models import EXACT, KEY, LIKELY, MEMBER, PROVIDER_KEY, TEAM, TOTAL
-from gateway.limits.owned_rows import PARTS, PER_SESSION, PROJECT, REFUSES, OwnedName, read_actions
+from gateway.limits.owned_rows import PARTS, PER_SESSION, PROJECT, REFUSES, OwnedName, name_owned, read_actions
 from gateway.store.database import Database
 
 # The table of the owners of a kind, those of an organization, and their names.
@@ -67,6 +68,20 @@ def list_owned(
             rows = database.fetch(_select(kind, part, AFTER), values)
             found.append([_read(kind, part, row, now) for row in rows])
     return list(islice(merge(*found, key=attrgetter("id")), maximum))
+
+
+def list_of_owners(database: Database, organization_id: str, owners: Iterable[str]) -> list[OwnedLimit]:
+    """Return the limits of these owners in an organization, by id. Inside a read."""
+    now = database.now_us()
+    by_kind: dict[str, list[str]] = {}
+    for owner in owners:
+        by_kind.setdefault(name_owned(owner, TOTAL).kind, []).append(owner)
+    found = []
+    for kind, ids in by_kind.items():
+        for part in PARTS.get(kind, ()):
+            rows = database.fetch(_select(kind, part, f"AND x.id IN ({marks(ids)})"), (organization_id, *ids))
+            found += [_read(kind, part, row, now) for row in rows]
+    return sorted(found, key=attrgetter("id"))
 
 
 def find_owned(database: Database, organization_id: str, name: OwnedName) -> OwnedLimit | None:

@@ -40,7 +40,8 @@ LEASE_TOO_SMALL = "The database is down, and the leases of this key's budgets do
 
 class Spending:
     """The budgets of this worker. `announce(epoch)` records outside this process that leases are about to be taken
-    under `epoch`, so that they are recovered if the process dies. `maintain` must run about every 0.5 s."""
+    under `epoch`, so that they are recovered if the process dies. `console` is the address of the console, "" if
+    refusals name none. `maintain` must run about every 0.5 s."""
 
     def __init__(
         self,
@@ -50,11 +51,13 @@ class Spending:
         clock: Clock,
         announce: Callable[[int], object] = lambda epoch: None,
         outage: OutageLimits | None = None,
+        console: str = "",
     ) -> None:
         self._database = database
         self._control = control
         self._clock = clock
         self._announce = announce
+        self._console = console
         self._announced = 0
         self._keeper = keeper = LeaseKeeper(database, journal, control, clock, outage)
         self._budget_sets = keeper.budget_sets
@@ -301,7 +304,11 @@ class Spending:
             self._count_together(outcome)
             return None
         if isinstance(outcome, Shortage):
-            outcome = outcome._replace(others=outcome.others or self._keeper.gives_back(holds))
+            outcome = outcome._replace(
+                others=outcome.others or self._keeper.gives_back(holds),
+                organization_id=payer.organization_id,
+                page=self._console,
+            )
             self._remember(payer, outcome, version)
             return outcome
         leases = tuple(self._keeper.accept(grant, epoch, payer, version) for grant in outcome.slices)

@@ -349,7 +349,8 @@ def _open_billing(base: WorkerBase, accounts: AccountServices, catalogue: Curren
         store.journal.fall_back(OutageJournal(database, clock, folder, intents.owner))
     if base.settings.database.coast_s:
         outage = OutageLimits(base.settings.database.away_s, round(base.settings.database.away_usd * NANO))
-    spending = Spending(database, store.journal, control, clock, intents.claim, outage)
+    console = base.settings.server.public_url.rstrip("/") + "/console"
+    spending = Spending(database, store.journal, control, clock, intents.claim, outage, console)
     rate_limits = RateLimits(database, control)
     rates = RateLimiter(rate_limits, clock, store.redis)
     rollups = Rollups(database)

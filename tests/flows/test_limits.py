@@ -179,7 +179,12 @@ def test_a_limit_of_an_owner_warns_uses_another_model_and_refuses(kind, gateway)
     if kind != "team":
         put_owned(gateway, kind, "refuse@100")
         answers = [send(gateway, headers=headers) for _ in range(3)]
-        assert answers[-1].status_code == 402 and "x-llmgateway-limit" not in answers[0].headers
+        refused = answers[-1]
+        assert refused.status_code == 402 and "USD are used" in refused.text
+        named = None if kind in ("session", "run") else f"{name}; action=refuse"
+        assert refused.headers.get("x-llmgateway-limit") == named
+        if named:
+            assert f"/console/budgets/{gateway.organization_id}/{name}" in refused.text
     if kind in ("session", "run"):
         assert send(gateway, headers={f"X-LLMGateway-{kind.title()}": "two"}).status_code == 200
 

@@ -8,10 +8,12 @@ from urllib.parse import urlencode
 from msgspec.structs import replace
 
 from gateway.limits.limit_rules import read_subject
+from gateway.limits.owned_rows import parse_owned
 from gateway.money import parse_usd, round_usd
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations, show_instead
+from gateway.surfaces.management.owned_limit_access import may_change_owned
 from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Budgets"
@@ -41,8 +43,9 @@ OTHER_COLUMNS = (
     Column("Of", "of"),
     Column("Used", "spent", numeric=True),
     Column("Period", "span", extra=True),
+    Column("Reached", "forecastAt", extra=True),
 )
-# Kind of what a limit belongs to → the page that changes it.
+# Kind of what a limit belongs to → the page of it.
 PLACES = {
     "key": "/console/keys/{}",
     "team": "/console/teams/{}",
@@ -68,7 +71,7 @@ def show_list(call: PageCall) -> Outbound:
     choice = choose_organization(call, "limits:read")
     listed = call.run(LIST, {"all": "true"}, organization_id=choice.id)
     rows = [_show_row(limit) for limit in listed if not limit["changedWith"]]
-    others = [_show_other(limit) for limit in listed if limit["changedWith"]]
+    others = [_show_owned(limit) for limit in listed if limit["changedWith"]]
     return call.page(
         "budgets/budgets.html",
         TITLE,
@@ -84,21 +87,28 @@ def show_list(call: PageCall) -> Outbound:
 def show_limit(call: PageCall) -> Outbound:
     """Show a limit with its members, its raise and the requests for more."""
     organization_id = call.params["organization_id"]
-    limit = _show_row(call.run(FIND, **_path(call)))
-    reach = call.visitor.reach(organization_id, "limits:raise")
-    subjects = tuple(map(read_subject, limit["subjects"]))
-    raises = reach.whole or any(subject.kind == "team" and subject.value in reach.teams for subject in subjects)
+    found = call.run(FIND, **_path(call))
+    owned = parse_owned(found["id"])
+    limit = _show_row(found) if owned is None else _show_owned(found)
+    if owned is None:
+        reach = call.visitor.reach(organization_id, "limits:raise")
+        subjects = tuple(map(read_subject, limit["subjects"]))
+        raises = reach.whole or any(subject.kind == "team" and subject.value in reach.teams for subject in subjects)
+        manages = call.visitor.manages("limits:write", organization_id)
+    else:
+        raises = limit["deletable"]  # who may change it but not raise it asks, too
+        manages = may_change_owned(call.visitor, organization_id, owned)
     members = [_show_member(one, limit["limit"]) for one in limit["members"]]
     form = limit
     if call.form.get("action") in ("try", "change") and (call.error or call.message):
         form = {**limit, **_read_limit(call.form)}
     return call.page(
         "budgets/budget.html",
-        limit["id"],
+        limit["id"] if owned is None else "Limit of the " + limit["of"],
         limit=limit,
         form=form,
         members=arrange(members, MEMBER_COLUMNS, call.arguments, searched=("member",), sort="-spent"),
-        manages=call.visitor.manages("limits:write", organization_id),
+        manages=manages,
         raises=raises,
         requests=call.run(REQUESTS, **_path(call)) if raises else [],
         behind=_link_requests(limit),
@@ -220,11 +230,13 @@ def _show_row(limit: dict[str, Any]) -> dict[str, Any]:
         "of": " × ".join(limit["subjects"]),
         "spent": float(limit["usage"]),
         "span": f"{span}, {zone}" if zone else span,
+        "place": "",
+        "each": False,
     }
 
 
-def _show_other(limit: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a limit that is changed on another page."""
+def _show_owned(limit: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of a limit that belongs to a key, member, team, provider key or project."""
     first, *more = map(read_subject, limit["subjects"])
     each = "".join(f", {subject}" for subject in more)
     place = PLACES[first.kind].format(first.value)

@@ -4,6 +4,7 @@ concerns the visitor alone."""
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -14,6 +15,9 @@ from gateway.accounts.spending_limits import SpendingLimits
 from gateway.accounts.teams import list_teams
 from gateway.clock import DAY_US, to_datetime
 from gateway.limits.budgets import Status
+from gateway.limits.models import MEMBER
+from gateway.limits.owned_limits import OwnedLimit, list_of_owners
+from gateway.limits.owned_rows import PER_SESSION, parse_owned
 from gateway.money import NANO, round_usd
 from gateway.routing.cooldowns import POLICIES
 from gateway.runtime.threads import compute
@@ -181,7 +185,7 @@ def show(call: PageCall) -> Outbound:
     used = figures.pop("used")
     checked = keys[:KEYS]
     statuses = services.management.budgets.statuses(key.id for key in checked)
-    own_limits = find_own_limits(visitor)
+    own_limits = find_own_limits(visitor, keys)
     return call.page(
         "overview.html",
         TITLE,
@@ -250,14 +254,27 @@ def find_raise_requests(visitor: Visitor) -> list[AttentionItem]:
         people = {
             member.user_id: member.name or member.email for member in list_members(store.database, organization_id)
         }
-        for one in SpendingLimits(store.database, store.control).requests(organization_id):
-            text = f"{people.get(one.user_id, one.user_id)} asks for {round_usd(one.amount_nusd)} more of “{one.name}”."
+        requests = SpendingLimits(store.database, store.control).requests(organization_id)
+        owners = {owned.owner for one in requests if (owned := parse_owned(one.name)) is not None}
+        found = store.database.read(partial(list_of_owners, store.database, organization_id, owners))
+        names = {limit.id: name_limit(limit) for limit in found}
+        for one in requests:
+            name = names.get(one.name, one.name)
+            text = f"{people.get(one.user_id, one.user_id)} asks for {round_usd(one.amount_nusd)} more of “{name}”."
             notices.append(AttentionItem("warn", text, f"/console/budgets/{organization_id}/{quote(one.name)}"))
     return notices
 
 
-def find_own_limits(visitor: Visitor) -> list[tuple[str, str]]:
-    """Return the limits that count usage of the visitor, for a choice: the name with the organization, and the name."""
+def name_limit(limit: OwnedLimit) -> str:
+    """Return a limit that belongs to a key, member, team, provider key or project, as people know it."""
+    name, period = limit.name, limit.rule.period
+    span = f"per {period or name.part}" if period or name.part in PER_SESSION else "in total"
+    owner = limit.owner_name if name.kind == MEMBER else f"{name.kind.replace('_', ' ')} {limit.owner_name}"
+    return f"{owner}, {round_usd(limit.rule.amount_nusd)} {span}"
+
+
+def find_own_limits(visitor: Visitor, keys: Iterable[KeyInfo]) -> list[tuple[str, str]]:
+    """Return the limits that count usage of the visitor, for a choice: the name with the organization, and a text."""
     store = visitor.services.store
     limits = []
     for organization_id, membership in visitor.memberships.items():
@@ -267,6 +284,10 @@ def find_own_limits(visitor: Visitor) -> list[tuple[str, str]]:
             subjects = info.rule.subjects
             if all(one.kind in own and (one.each or one.value in own[one.kind]) for one in subjects):
                 limits.append((f"{info.rule.name} {organization_id}", info.rule.name))
+        own_keys = [key.id for key in keys if key.member_id == membership.id and key.state == "active"]
+        owners = [membership.id, *teams, *own_keys[:TOP]]
+        found = store.database.read(partial(list_of_owners, store.database, organization_id, owners))
+        limits += [(f"{one.id} {organization_id}", name_limit(one)) for one in found]
     return limits
 
 

@@ -32,12 +32,13 @@ from gateway.surfaces.web.http import Inbound, Outbound
 
 class PageLink(NamedTuple):
     """An entry. `icon` is the path of a drawing of 24 by 24 units. `permission` is what the page and those below it
-    need, in an organization or a part of one."""
+    need, in an organization or a part of one; `alone`: the page only, since those below show what is one's own."""
 
     path: str
     name: str
     icon: str
     permission: Permission = "account:use"
+    alone: bool = False
 
 
 PERSON = "M9.5 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM3 20a6.5 6.5 0 0 1 13 0"
@@ -90,7 +91,11 @@ GROUPS: tuple[tuple[str, tuple[PageLink, ...]], ...] = (
                 "teams:read",
             ),
             PageLink(
-                "/console/budgets", "Budgets", "M4 18a8 8 0 1 1 16 0M12 18l4-6M4 18h2M18 18h2M12 10V8", "limits:read"
+                "/console/budgets",
+                "Budgets",
+                "M4 18a8 8 0 1 1 16 0M12 18l4-6M4 18h2M18 18h2M12 10V8",
+                "limits:read",
+                alone=True,
             ),
             PageLink("/console/projects", "Projects", "M4 6h6l2 2h8v11H4z", "projects:write"),
             PageLink(
@@ -145,7 +150,7 @@ def check_page(visitor: Visitor, path: str) -> None:
     current = find_current(path)
     for _, links in GROUPS:
         for link in links:
-            if link.path == current and not _is_open(visitor, link):
+            if link.path == (path if link.alone else current) and not _is_open(visitor, link):
                 raise Forbidden("Your role does not allow this page.")
 
 

@@ -30,9 +30,9 @@ def test_limits_of_the_oldest_organization_are_read_again_where_all_are_too_many
     reads = []
     reading = limit_book.read_limits
 
-    def read(of: Database, organization: str) -> limit_book.OrganizationLimits:
+    def read(of: Database, organization: str, acting: bool) -> limit_book.OrganizationLimits:
         reads.append(organization)
-        return reading(of, organization)
+        return reading(of, organization, acting)
 
     monkeypatch.setattr(limit_book, "read_limits", read)
     for organization in (first, first, second, second, first):

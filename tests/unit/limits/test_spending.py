@@ -209,7 +209,7 @@ def test_a_budget_exceeded_by_one_cost_is_reported_at_once(make_worker, books, p
     worker = make_worker()
     worker.pay(worker.spending.reserve(payer, CALL), 10 * CENT)
     free = worker.spending.reserve(payer, CostBound(0, 0, 0, True))
-    with pytest.raises(SpendingLimitReached, match="of which 0 USD are left"):
+    with pytest.raises(SpendingLimitReached, match="and 0 USD are left"):
         worker.spending.reserve(payer, CALL)
     free.release()
     worker.be_idle()

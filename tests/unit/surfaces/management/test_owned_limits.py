@@ -4,6 +4,7 @@ raised for a time, asked for, simulated and removed by who may change them with 
 from typing import Any
 
 import pytest
+from support.console import open_page, press_button
 from support.management import Person, Tenants
 
 from gateway.accounts.spending_limits import SpendingLimits
@@ -224,3 +225,29 @@ def test_a_wrong_limit_of_an_owner_is_refused(case: str, owned: Owned) -> None:
     name = name.format(key=owned.developer.key.info.id, team=owned.team)
     assert owned.put(name, **more)[0] == 400
     assert owned.tenants.call("GET", f"{owned.path}/{name}", owned.owner)[0] == 404
+
+
+def test_a_developer_asks_on_the_page_of_the_refusal_and_an_owner_grants_there(owned: Owned) -> None:
+    tenants, developer = owned.tenants, owned.developer
+    name = f"{developer.key.info.id}:total"
+    owned.made(name)
+    path = f"/console/budgets/{owned.owner.organization_id}/{name}"
+    seen = open_page(tenants, developer, path)
+    assert "Key of developer@acme.example" in seen and ">$5.00<" in seen and "Ask for more" in seen
+    assert "Raise for a time" in open_page(tenants, owned.owner, path)
+    refused = press_button(tenants, tenants["acme colleague"], path, "ask", amount="2", until=FAR)
+    assert refused.status_code in (403, 404)
+    team = f"{owned.team}:total"
+    owned.made(team)
+    member = f"/orgs/{owned.owner.organization_id}/teams/{owned.team}/members/{developer.member_id}"
+    tenants.ok("PUT", member, owned.owner)
+    page = f"/console/budgets/{owned.owner.organization_id}/{team}"
+    asked = press_button(tenants, developer, page, "ask", amount="2", until="2099-01-01", note="A launch").text
+    assert "see that you ask for more" in asked and "Save" not in asked
+    overview = open_page(tenants, owned.owner, "/console")
+    assert "more of “team Search, $5.00 in total”" in overview and page.replace(":", "%3A") in overview
+    request = tenants.ok("GET", f"{owned.path}/{team}/requests", owned.owner)["requests"][0]["id"]
+    granted = press_button(tenants, owned.owner, page, "grant", request=request).text
+    assert "was granted" in granted and ">$7.00<" in granted
+    mine = open_page(tenants, developer, "/console")
+    assert f'value="{team} {owned.owner.organization_id}"' in mine and f'value="{name} ' in mine
