@@ -3,8 +3,12 @@
 import base64
 import io
 import json
+import os
+import subprocess
+import sys
 import wave
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import gevent
 import pytest
@@ -38,9 +42,12 @@ HOSTILE = """# Title
 print("</code><script>window.broken = 1</script>")
 ```
 """
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 WATCH = """window.violations = [];
 document.addEventListener("securitypolicyviolation", event => violations.push(event.violatedDirective));
 """
+# A picture, long enough that the code of the page reads it from its file.
+PIXEL = base64.b64encode(base64.b64decode(DOT) + bytes(200)).decode()
 # Takes base64, name and type of a file, a field, and what is done with both.
 DROPPED = """(() => {{
     const all = new DataTransfer();
@@ -330,15 +337,44 @@ def test_pictures_speech_sound_and_video_are_shown_and_failures_explained(browse
 
 def test_a_pasted_picture_is_sent_with_the_message(browser: Chromium, upstream: FakeOpenAI) -> None:
     upstream.script(Answer("A dot."))
-    pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
     paste = "field.dispatchEvent(new ClipboardEvent('paste', {clipboardData: all, bubbles: true}))"
-    browser.run(DROPPED.format(pixel, "dot.png", "image/png", "#prompt", paste))
+    browser.run(DROPPED.format(PIXEL, "dot.png", "image/png", "#prompt", paste))
     browser.wait_for("document.querySelectorAll('#attached li img').length === 1")
     send(browser, "Describe")
     browser.wait_for(f"{FIGURES} === 1")
     text, image = upstream.calls[-1].body["messages"][0]["content"]
-    assert text["text"] == "Describe" and image["image_url"]["url"] == f"data:image/png;base64,{pixel}"
+    assert text["text"] == "Describe" and image["image_url"]["url"] == f"data:image/png;base64,{PIXEL}"
     assert browser.run("document.querySelectorAll('.turn.user img').length") == 1
+
+
+def test_the_code_works_as_it_is_copied(
+    browser: Chromium, gateway: LocalGateway, upstream: FakeOpenAI, tmp_path: Path
+) -> None:
+    pixel = base64.b64decode(PIXEL)
+    (tmp_path / "a dot's.png").write_bytes(pixel)
+    paste = "field.dispatchEvent(new ClipboardEvent('paste', {clipboardData: all, bubbles: true}))"
+    browser.run(DROPPED.format(PIXEL, "a dot's.png", "image/png", "#prompt", paste))
+    browser.wait_for("document.querySelectorAll('#attached li img').length === 1")
+    fill(browser, "#extra", '{"user": "ann"}')
+    fill(browser, "#prompt", "Say \"$HOME `id` \\\\n''\" in ☃")
+    browser.run("document.querySelector('#stream').click()")
+    click(browser, "Code")
+    environment = {**os.environ, "LLMGATEWAY_API_KEY": gateway.key}
+    commands = {"curl": ["bash", "-c"], "python": [sys.executable, "-c"]}
+    bodies = []
+    for language, command in commands.items():
+        browser.run(f"document.querySelector('[name=language][value={language}]').click()")
+        code = browser.run("document.querySelector('#code').textContent")
+        upstream.script(Answer("It works."))
+        run = subprocess.run(
+            [*command, code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert "It works." in run.stdout, (code, run.stdout, run.stderr)
+        bodies.append(upstream.calls[-1].body)
+    text, image = bodies[0]["messages"][0]["content"]
+    assert text["text"] == browser.run("document.querySelector('#prompt').value") and "$HOME" in text["text"]
+    assert image["image_url"]["url"] == f"data:image/png;base64,{PIXEL}"
+    assert bodies[0] == bodies[1] and bodies[0]["user"] == "ann"
 
 
 def test_the_code_contains_the_request_and_no_secret(browser: Chromium, upstream: FakeOpenAI) -> None:

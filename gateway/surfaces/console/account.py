@@ -10,7 +10,7 @@ from gateway.errors import GatewayError
 from gateway.oauth.grant_values import GrantInfo
 from gateway.runtime.lazy_import import LazyImport
 from gateway.runtime.threads import compute
-from gateway.surfaces.console.page_calls import COOKIE_S
+from gateway.surfaces.console.kept_choices import COOKIE_S
 from gateway.surfaces.console.pages import THEME_COOKIE, THEMES, page, redirect
 from gateway.surfaces.console.sign_in_pages import SIGN_OUT, are_offered, browser_of
 from gateway.surfaces.console.sso_pages import CONNECT

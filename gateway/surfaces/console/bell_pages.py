@@ -7,7 +7,8 @@ from msgspec import to_builtins
 
 from gateway.clock import DAY_US
 from gateway.errors import GatewayError
-from gateway.surfaces.console.page_calls import COOKIE_S, PageCall, page_operations
+from gateway.surfaces.console.kept_choices import COOKIE_S
+from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.pages import HTML, SAFE, templates
 from gateway.surfaces.console.visits import as_page, require_visitor
 from gateway.surfaces.visitors.visitor import Visitor, read_cookie, write_cookie

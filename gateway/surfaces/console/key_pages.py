@@ -21,13 +21,14 @@ from gateway.surfaces.console.limit_forms import (
     read_limit_change,
     read_rates,
     read_rule,
+    read_session_budget,
     rule_actions,
     rule_fields,
 )
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations, show_instead
 from gateway.surfaces.console.pages import redirect
-from gateway.surfaces.console.subject_figures import FIGURES, TABS, UsageSubject, chosen_tab, read_figures
+from gateway.surfaces.console.subject_figures import FIGURES, SETTINGS, TABS, UsageSubject, chosen_tab, read_figures
 from gateway.surfaces.management import key_routes
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Inbound, Operation, Outbound
@@ -59,6 +60,8 @@ FIND_RATES = ManagementCall("GET /keys/api/<key_id>/rate-limits")
 SET_RATES = ManagementCall("PATCH /keys/api/<key_id>/rate-limits")
 FIND_TAGS = ManagementCall("GET /keys/api/<key_id>/tags")
 SET_TAGS = ManagementCall("PUT /keys/api/<key_id>/tags")
+FIND_SESSION_BUDGET = ManagementCall("GET /keys/api/<key_id>/session-budget")
+SET_SESSION_BUDGET = ManagementCall("PATCH /keys/api/<key_id>/session-budget")
 ROLL = ManagementCall("POST /keys/api/<key_id>/roll")
 DELETE = ManagementCall("DELETE /keys/api/<key_id>")
 ADD_RULE = ManagementCall("POST /keys/api/<key_id>/iam")
@@ -147,6 +150,7 @@ def show_key(call: PageCall) -> Outbound:
         path=PATH,
         tabs=TABS,
         tab=tab,
+        session_budget=call.run(FIND_SESSION_BUDGET, key_id=key["id"]) if tab == SETTINGS else {},
         figures=read_figures(call, subject) if tab == FIGURES else None,
         **rule_fields(call),
     )
@@ -218,6 +222,11 @@ def _set_tags(call: PageCall) -> str:
     tags = {name.strip().lower(): value.strip() for name, _, value in pairs}
     call.run(SET_TAGS, {"tags": tags}, key_id=_key_of(call))
     return "The tags were saved."
+
+
+def _set_session_budget(call: PageCall) -> str:
+    call.run(SET_SESSION_BUDGET, read_session_budget(call.form), key_id=_key_of(call))
+    return "The budgets of sessions were saved."
 
 
 def _roll(call: PageCall) -> Outbound:
@@ -292,6 +301,7 @@ IN_KEY: dict[str, PageAction] = {
     "limits": _set_limits,
     "rates": _set_rates,
     "tags": _set_tags,
+    "session-budget": _set_session_budget,
     "roll": _roll,
     "delete": _delete,
     "end-application": _end_application,

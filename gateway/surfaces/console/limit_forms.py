@@ -106,6 +106,11 @@ def read_number(form: Mapping[str, str], name: str, label: str) -> int:
     raise InvalidRequest(f"The {label} must be a whole number.", param=name)
 
 
+def read_session_budget(form: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the members of a change of the budgets of sessions; an empty field is no budget."""
+    return {name: form.get(name, "").strip() or None for name in ("sessionBudget", "runBudget")}
+
+
 def read_rates(form: Mapping[str, str]) -> dict[str, int | None]:
     """Return the members of a change of rate limits; an empty field is no limit. Raises InvalidRequest."""
     rates: dict[str, int | None] = dict.fromkeys(name for name, _ in RATES)

@@ -18,8 +18,9 @@ from gateway.callers.permissions import Permission
 from gateway.callers.rule_values import compile_levels
 from gateway.errors import Forbidden
 from gateway.store.database import Database
-from gateway.surfaces.console.page_calls import ORGANIZATION_COOKIE, PageCall
-from gateway.surfaces.visitors.visitor import Visitor, read_cookie
+from gateway.surfaces.console.kept_choices import read_choices as read_kept
+from gateway.surfaces.console.page_calls import PageCall
+from gateway.surfaces.visitors.visitor import Visitor
 
 # The caller that a new key of a member would have: for reports on what the member may call without a key.
 
@@ -136,7 +137,7 @@ def choose_organization(call: PageCall, permission: Permission = "organization:w
     visitor = call.visitor
     managed = [organization for organization in visitor.organizations() if visitor.may(permission, organization.id)]
     named = call.params.get("organization_id") or call.arguments.get(PARAMETER, "")
-    kept = "" if named else read_cookie(call.inbound, ORGANIZATION_COOKIE)
+    kept = "" if named else read_kept(call.inbound).get(PARAMETER, "")
     if named:
         visitor.check(named, permission, visitor.may(permission, named))
     if not managed:

@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from gateway.clock import to_datetime
 from gateway.errors import GatewayError
+from gateway.surfaces.console.kept_choices import keep_choices
 from gateway.surfaces.console.pages import check_page, page
 from gateway.surfaces.console.visits import as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
 from gateway.surfaces.management.managed_operation import Action, ManagedOperation
 from gateway.surfaces.management.table import OPERATIONS
-from gateway.surfaces.visitors.visitor import Visitor, write_cookie
+from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.surfaces.web.http_responses import json_reply
 from gateway.worker.services import Services
@@ -55,8 +56,6 @@ class ManagementCall:
 
 
 CSRF_SUBJECT = "console"
-ORGANIZATION_COOKIE = "llmgateway.organization"  # the one that the person chose last
-COOKIE_S = 400 * 86_400
 
 
 class PageCall(Struct, frozen=True):
@@ -86,7 +85,7 @@ class PageCall(Struct, frozen=True):
         return call.run(self.visitor, self.inbound, fields, **path)
 
     def page(self, template: str, title: str, **values: Any) -> Outbound:
-        """Return a page with the result of the action. Other pages begin with the organization that its query names."""
+        """Return a page with the result of the action. Links lead to other pages about the same."""
         response = page(
             self.inbound,
             template,
@@ -99,9 +98,7 @@ class PageCall(Struct, frozen=True):
             wide=True,
             **values,
         )
-        organization = self.arguments.get("organization", "")
-        if organization in self.visitor.memberships:
-            response.headers.append(write_cookie(self.inbound, organization, COOKIE_S, ORGANIZATION_COOKIE))
+        response.headers += keep_choices(self.inbound, self.visitor)
         return response
 
 

@@ -10,6 +10,7 @@ from gateway.callers.permissions import Permission
 from gateway.errors import Forbidden, GatewayError, InvalidRequest
 from gateway.limits.periods import UNITS
 from gateway.surfaces.console.assets import asset_path
+from gateway.surfaces.console.kept_choices import link_page, read_choices
 from gateway.surfaces.console.page_help import HELP
 from gateway.surfaces.console.shown_figures import (
     round_bytes,
@@ -243,6 +244,7 @@ def page(
         sources = "img-src 'self'" if visitor is None else "img-src 'self' data:"
     if visitor is not None:
         current = find_current(inbound.path)
+        values["link_page"] = functools.partial(link_page, chosen=read_choices(inbound))
         values |= {
             "link_groups": list_links(visitor),
             "current": current,

@@ -3,17 +3,20 @@
 from typing import Any
 
 from gateway.callers.credential_sources import CREDITS, HYBRID, PROJECT_MODES
+from gateway.callers.permissions import Permission
 from gateway.surfaces.console.limit_forms import (
     RATES,
     list_further_fields,
     read_further_fields,
     read_number,
     read_rates,
+    read_session_budget,
 )
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations
-from gateway.surfaces.console.subject_figures import FIGURES, TABS, UsageSubject, chosen_tab, read_figures
+from gateway.surfaces.console.subject_figures import FIGURES, SETTINGS, TABS, UsageSubject, chosen_tab, read_figures
+from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Projects"
@@ -49,6 +52,8 @@ TEXTS = ("name", "mode", "cacheMarkers", "routing", "retention")
 FURTHER = list_further_fields(UPDATE, (*TEXTS, *CHECKS, *NUMBERS, "status"))
 FIND_RATES = ManagementCall("GET /projects/<project_id>/rate-limits")
 SET_RATES = ManagementCall("PATCH /projects/<project_id>/rate-limits")
+FIND_SESSION_BUDGET = ManagementCall("GET /projects/<project_id>/session-budget")
+SET_SESSION_BUDGET = ManagementCall("PATCH /projects/<project_id>/session-budget")
 SECRET = ManagementCall("GET /projects/<project_id>/callback-secret")
 ADMINS = ManagementCall("GET /projects/<project_id>/admins")
 ADD_ADMIN = ManagementCall("PUT /projects/<project_id>/admins/<member_id>")
@@ -90,6 +95,8 @@ def show_project(call: PageCall) -> Outbound:
         people=_list_people(call, project["organizationId"], admins),
         tabs=TABS,
         tab=tab,
+        session_budget=call.run(FIND_SESSION_BUDGET, project_id=project_id) if tab == SETTINGS else {},
+        budgets=_covers(call.visitor, project, "projects:budget"),
         figures=read_figures(call, subject) if tab == FIGURES else None,
         **choices,
     )
@@ -142,6 +149,17 @@ def _save(call: PageCall) -> str:
     return "The settings were saved. They are in force on every worker."
 
 
+def _covers(visitor: Visitor, project: dict[str, Any], permission: Permission) -> bool:
+    """Return whether a permission of the visitor covers a project."""
+    reach = visitor.reach(project["organizationId"], permission)
+    return reach.whole or project["id"] in reach.projects
+
+
+def _set_session_budget(call: PageCall) -> str:
+    call.run(SET_SESSION_BUDGET, read_session_budget(call.form), project_id=call.params["project_id"])
+    return "The budgets of sessions were saved."
+
+
 def _set_rates(call: PageCall) -> str:
     call.run(SET_RATES, read_rates(call.form), project_id=call.params["project_id"])
     return "The rate limits were saved."
@@ -185,6 +203,7 @@ def _show_row(project: dict[str, Any]) -> dict[str, Any]:
 OF_PROJECT: dict[str, PageAction] = {
     "save": _save,
     "rates": _set_rates,
+    "session-budget": _set_session_budget,
     "archive": _archive,
     "restore": _restore,
     "add-admin": _add_admin,

@@ -50,7 +50,7 @@ FILTERS = {
     "minDurationMs": ("Took at least, ms", ""),
 }
 KNOWN = tuple(field.data_key or name for name, field in LogsQuery().fields.items() if name not in ("projectId",))
-ENDPOINTS = [("", "The most frequent API"), *((path, path) for path in logged_runs.ENDPOINTS)]
+ENDPOINTS = [("", "Most frequent"), *((path, path) for path in logged_runs.ENDPOINTS)]
 
 
 def show_list(call: PageCall) -> Outbound:

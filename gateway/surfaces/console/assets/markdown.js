@@ -4,9 +4,21 @@
 "use strict";
 
 const MARKDOWN_LIMIT = 200000;  // characters; longer texts are shown as they are
+const PARAGRAPH_LIMIT = 5000;  // likewise of a paragraph: reading emphasis takes the square of its length
 const OPEN_BLOCKS = 2;  // of a streamed text that may still change
 const SAFE_LINK = /^(https?:\/\/|mailto:)/i;
 const SAFE_PICTURE = /^data:image\/(png|jpeg|webp|gif);base64,[A-Za-z0-9+/=]+$/;
+
+// Return the blocks of a text as tokens of marked.
+function readMarkdown(text) {
+  const lexer = new marked.Lexer({gfm: true});
+  lexer.blockTokens(text, lexer.tokens);
+  for (const {src, tokens} of lexer.inlineQueue) {
+    if (src.length <= PARAGRAPH_LIMIT) lexer.inlineTokens(src, tokens);
+    else tokens.push({type: "text", raw: src, text: src});
+  }
+  return lexer.tokens;
+}
 
 const markdownElements = {
   make(tag, children = [], name = "") {
@@ -130,13 +142,18 @@ class MarkdownView {
     this.text = "";
     this.settled = 0;  // characters whose blocks are complete
     this.open = [];  // the blocks after them: their tokens and elements
-    this.waiting = 0;
+    this.waiting = false;
+    this.cost = 0;  // milliseconds of the last rendering
     element.classList.add("markdown");
   }
 
   add(text) {
     this.text += text.replace(/\r\n?/g, "\n");
-    if (!this.waiting) this.waiting = requestAnimationFrame(() => this.render(false));
+    if (this.waiting) return;
+    this.waiting = true;
+    const render = () => { if (this.waiting) this.render(false); };
+    if (this.cost > 16) setTimeout(render, Math.min(2000, 4 * this.cost));
+    else requestAnimationFrame(render);
   }
 
   finish() {
@@ -144,16 +161,17 @@ class MarkdownView {
   }
 
   render(whole) {
-    cancelAnimationFrame(this.waiting);
-    this.waiting = 0;
+    this.waiting = false;
+    const began = performance.now();
     if (this.text.length > MARKDOWN_LIMIT) return this.showPlain();
     let blocks;
     try {
-      blocks = marked.lexer(this.text.slice(this.settled), {gfm: true});
+      blocks = readMarkdown(this.text.slice(this.settled));
       this.replace(blocks);
     } catch {  // nested too deeply
       return this.showPlain();
     }
+    this.cost = performance.now() - began;
     if (whole) return;
     while (this.open.length > OPEN_BLOCKS && this.open[1].token.raw) {
       this.settled += this.open.shift().token.raw.length;
@@ -186,11 +204,21 @@ class MarkdownView {
 }
 
 function showMarkdown(element, text) {
+  element.replaceChildren();
   const view = new MarkdownView(element);
   view.text = text.replace(/\r\n?/g, "\n");
   view.finish();
   return view;
 }
+
+// Texts of pages that the server wrote, where a page asks for it.
+function showMarkdownParts() {
+  for (const place of document.querySelectorAll("[data-markdown] .answer .said:not(.markdown, .plain)")) {
+    showMarkdown(place, place.textContent);
+  }
+}
+showMarkdownParts();
+document.addEventListener("htmx:afterSettle", showMarkdownParts);
 
 document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-copy-code]");

@@ -28,7 +28,9 @@ const playgroundCode = (() => {
     image: 'writeFileSync("image.png", Buffer.from(response.data![0].b64_json!, "base64"));',
     speech: 'writeFileSync("speech.mp3", Buffer.from(await response.arrayBuffer()));',
     transcription: "console.log(response.text);",
-    video: "const video = await client.videos.poll(response.id);\nconst content = await client.videos.downloadContent(video.id);\n"
+    video: 'let video = response;\nwhile (video.status === "queued" || video.status === "in_progress") {\n'
+      + "  await new Promise((resolve) => setTimeout(resolve, 2000));\n  video = await client.videos.retrieve(video.id);\n}\n"
+      + "const content = await client.videos.downloadContent(video.id);\n"
       + 'writeFileSync("video.mp4", Buffer.from(await content.arrayBuffer()));',
   };
 
@@ -91,7 +93,8 @@ const playgroundCode = (() => {
     const buffered = body.stream ? " --no-buffer" : "";
     const plain = !hasFile(body);
     const sent = `${head.replace("curl ", `curl${buffered} `)} \\\n  -H "Content-Type: application/json"${output} \\\n`;
-    return `${sent}  -d @- <<${plain ? "'END'" : "END"}\n${toShell(body, "", plain)}\nEND\n`;
+    const after = mode === "video" ? `# The answer has the id of the job: get ${url}/videos/<id>, and then ${url}/videos/<id>/content.\n` : "";
+    return `${sent}  -d @- <<${plain ? "'END'" : "END"}\n${toShell(body, "", plain)}\nEND\n${after}`;
   }
 
   // ---- Python ----
@@ -168,6 +171,10 @@ const playgroundCode = (() => {
   const WRITERS = {curl, python, typescript};
 
   // `names` has the name of each attached file by its data.
-  const write = (language, url, mode, body, names) => WRITERS[language](url, mode, withFiles(body, names));
+  function write(language, url, mode, body, names) {
+    // The SDKs require a voice.
+    const given = mode === "speech" && language !== "curl" ? {voice: "alloy", ...body} : body;
+    return WRITERS[language](url, mode, withFiles(given, names));
+  }
   return {PATHS, FileValue, write};
 })();

@@ -13,10 +13,10 @@ pytestmark = pytest.mark.slow
 
 # Pages with the actions of their forms.
 FORMS = {
-    "/console/keys/{key}?tab=settings": ("save", "limits", "rates"),
+    "/console/keys/{key}?tab=settings": ("save", "limits", "rates", "session-budget"),
     "/console/people/{organization}/{member}?tab=settings": ("role", "limits"),
     "/console/teams/{organization}/{team}?tab=settings": ("rename", "limits", "managed_settings"),
-    "/console/projects/{project}?tab=settings": ("save", "rates"),
+    "/console/projects/{project}?tab=settings": ("save", "rates", "session-budget"),
     "/console/providers/keys": ("save", "mode"),
     "/console/models/custom": ("address",),
     "/console/automation/{organization}/accounts/{account}": ("save",),
