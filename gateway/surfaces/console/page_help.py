@@ -39,7 +39,11 @@ HELP: dict[str, PageHelp] = {
     ),
     "/console/jobs": PageHelp("Jobs", "Batches of a project with their progress, cost and errors.", "jobs"),
     "/console/playground": PageHelp(
-        "Playground", "Try models in the browser. Requests cost what those of your keys cost.", "console"
+        "Playground",
+        "Send a prompt to one to four models and compare answers, cost and speed. Requests cost what those of your "
+        "keys cost. Conversations stay in this browser. A run sends logged requests to another model, with the cost "
+        "first.",
+        "console#playground",
     ),
     "/console/models": PageHelp(
         "Models", "The models that you can call, with prices, limits and providers.", "catalogue"

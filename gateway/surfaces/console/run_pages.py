@@ -49,13 +49,15 @@ FILTERS = {
     "minCost": ("Cost at least, USD", ""),
     "minDurationMs": ("Took at least, ms", ""),
 }
+SHOWN = (*FILTERS, "timeRange", "retained")
 KNOWN = tuple(field.data_key or name for name, field in LogsQuery().fields.items() if name not in ("projectId",))
 ENDPOINTS = [("", "Most frequent"), *((path, path) for path in logged_runs.ENDPOINTS)]
 
 
 def show_list(call: PageCall) -> Outbound:
     """Show the form of a run with its cost once a model is chosen, and the newest runs of the project."""
-    choices = read_own_choices(call.visitor, call.arguments.get(FIELD, ""))
+    chosen = call.arguments.get(FIELD, "") or call.arguments.get("projectId", "")
+    choices = read_own_choices(call.visitor, chosen)
     project = choices.project
     if project is None:
         raise Forbidden("You are not a member of any project.")
@@ -84,6 +86,7 @@ def show_list(call: PageCall) -> Outbound:
         playground=PATH,
         filters=[(name, *texts) for name, texts in FILTERS.items()],
         given={name: call.arguments.get(name, "") for name in (*KNOWN, "api")},
+        further=[(name, call.arguments[name]) for name in KNOWN if name not in SHOWN and name in call.arguments],
         periods=list(PERIODS.items()),
         endpoints=ENDPOINTS,
         model=model,
@@ -109,7 +112,8 @@ def _show_estimate(estimate: RunEstimate) -> dict[str, Any]:
 def _select(call: PageCall, choices: CallerChoices) -> Selection:
     project = choices.project
     assert project is not None
-    scopes = scopes_of(call.visitor, project.id, call.arguments.get("apiKeyId", ""))
+    wanted = (call.arguments.get("apiKeyId", ""), call.arguments.get("userId", ""))
+    scopes = scopes_of(call.visitor, project.id, *wanted)
     filters = filter_of(_read_filters(call), call.inbound, call.services.clock.now_us())
     return logged_runs.select(call.services, scopes, filters, _read_count(call), call.arguments.get("api", ""))
 

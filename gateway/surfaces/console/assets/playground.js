@@ -296,7 +296,7 @@
 
   function writeCode() {
     const place = document.getElementById("code");
-    if (!columns.length) return;
+    if (!columns.length || !document.getElementById("code-dialog").open) return;
     let body;
     try {
       const typed = find("#prompt").value || attached.length ? [typedMessage()] : [];
@@ -322,7 +322,8 @@
 
   function showSettings(settings) {
     for (const [name, selector] of Object.entries(SETTINGS)) {
-      find(selector).value = settings[name] ?? {kind: "text", name: "answer"}[name] ?? "";
+      const value = typeof settings[name] === "string" ? settings[name] : {kind: "text", name: "answer"}[name] ?? "";
+      find(selector).value = value;
     }
     find("#stream").checked = settings.stream ?? true;
     toolForm.show();
@@ -359,8 +360,9 @@
     arrangePresets();
     const preset = chosenPreset();
     if (!preset) return;
-    showSettings(preset.content.settings ?? {});
-    const wanted = (preset.content.columns ?? []).slice(0, MOST_COLUMNS);
+    const {settings, columns: kept} = preset.content ?? {};
+    showSettings(settings ?? {});
+    const wanted = (Array.isArray(kept) ? kept : []).filter(Boolean).slice(0, MOST_COLUMNS);
     if (wanted.length) resetColumns(wanted.map((one, index) => ({...one, messages: columns[index]?.messages ?? []})));
     changed();
   }
@@ -539,7 +541,10 @@
     page.pick(column);
     changed();
   });
-  find("#open-code").addEventListener("click", () => { writeCode(); document.getElementById("code-dialog").showModal(); });
+  find("#open-code").addEventListener("click", () => {
+    document.getElementById("code-dialog").showModal();
+    writeCode();
+  });
   document.getElementById("code-dialog").addEventListener("change", writeCode);
   find("#files").addEventListener("change", (event) => attach([...event.target.files]));
   find("#prompt").addEventListener("paste", (event) => {

@@ -19,7 +19,7 @@ const playgroundColumns = (() => {
 
   class Column {
     // `page` is the playground: its settings, its calls and what happens after a change.
-    constructor(page, template, model = "", params = {}) {
+    constructor(page, template, model = "", params = null) {
       this.page = page;
       this.element = template.content.firstElementChild.cloneNode(true);
       this.find = (selector) => this.element.querySelector(selector);
@@ -32,9 +32,9 @@ const playgroundColumns = (() => {
         const name = field.dataset.param;
         field.id = `${name}-${crypto.randomUUID()}`;
         field.closest("div").querySelector("label").htmlFor = field.id;
-        if (params[name] !== undefined) field.value = params[name];
+        if (params?.[name] !== undefined) field.value = params[name];
       }
-      this.choose(model);
+      this.choose(String(model ?? ""));
       this.chooser.addEventListener("click", () => page.pick(this));
       this.find(".remove").addEventListener("click", () => page.removeColumn(this));
       this.draw();

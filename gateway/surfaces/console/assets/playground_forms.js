@@ -44,7 +44,11 @@ function findSchemaProblem(schema) {
   if (schema === null || typeof schema !== "object" || Array.isArray(schema)) return "The schema must be a JSON object.";
   if (schema.type !== undefined && schema.type !== "object") return 'The type of the schema must be "object".';
   const properties = schema.properties ?? {};
-  if (typeof properties !== "object" || Array.isArray(properties)) return '"properties" must be an object.';
+  if (properties === null || typeof properties !== "object" || Array.isArray(properties)) return '"properties" must be an object.';
+  for (const [name, about] of Object.entries(properties)) {
+    if (about === null || typeof about !== "object") return `The property ${name} must be an object.`;
+  }
+  if (!Array.isArray(schema.required ?? [])) return '"required" must be a list.';
   for (const name of schema.required ?? []) {
     if (!(name in properties)) return `"required" names ${name}, which is not among the properties.`;
   }

@@ -109,6 +109,17 @@ def test_a_run_pays_with_the_key_and_shows_both_answers(logged: Tenants) -> None
     open_page(logged, owner, f"{PATH}/{run}", status=404)
 
 
+def test_filters_of_the_list_of_requests_are_kept(logged: Tenants) -> None:
+    owner, developer = logged["acme owner"], logged["acme developer"]
+    page = open_page(logged, owner, f"{PATH}?userId={developer.user_id}&projectId={owner.project_id}&status=200")
+    assert f'name="userId" value="{developer.user_id}"' in page and "status=200" in page
+    assert fields_of(ask(logged, owner, userId=developer.user_id))["requests"].count(",") == 2
+    assert "No request of this filter" in ask(logged, owner, status=404)
+    wrong = open_page(logged, owner, f"{PATH}?target=sandbox-template&status=many", status=400)
+    assert 'class="problem"' in wrong and "status" in wrong
+    assert "Try another model" in open_page(logged, owner, f"/console/logs?userId={developer.user_id}")
+
+
 def test_developers_run_and_see_only_their_own_requests(logged: Tenants) -> None:
     owner, developer = logged["acme owner"], logged["acme developer"]
     own = fields_of(ask(logged, developer))["requests"].split(",")
