@@ -175,9 +175,12 @@ def test_finished_blocks_of_a_stream_keep_their_elements(browser: Chromium, upst
 
 def test_an_answer_is_stopped(browser: Chromium, gateway: LocalGateway, upstream: FakeOpenAI) -> None:
     upstream.script(Answer("word " * 60, gap_s=0.05))
+    browser.run(
+        "new MutationObserver(() => { if (document.querySelector('.arriving .text')?.textContent)"
+        "document.querySelector('#stop').click(); })"
+        ".observe(document.querySelector('.transcript'), {childList: true, subtree: true, characterData: true})"
+    )
     send(browser, "Long")
-    browser.wait_for("document.querySelector('.arriving .text')?.textContent.length > 10")
-    browser.run("document.querySelector('#stop').click()")
     browser.wait_for("[...document.querySelectorAll('.turn .problem')].at(-1)?.textContent === 'Stopped.'")
     rows = "SELECT COUNT(*) FROM usage"
     with gevent.Timeout(PATIENCE_S, AssertionError("the request was not settled")):

@@ -265,6 +265,11 @@
     event.preventDefault();
     const field = find("#prompt");
     if (find("#send").disabled) return;
+    const waiting = mode() === "chat" && columns.find((column) => column.messages.at(-1)?.tool_calls?.length);
+    if (waiting) {
+      report(`${waiting.model} waits for the results of its tools. Return them, or delete its answer.`);
+      return;
+    }
     const missing = columns.find((column) => !column.model);
     if (missing) { page.pick(missing); return; }
     if (mode() === "transcription" ? !sound : !field.value.trim() && !attached.length) {
