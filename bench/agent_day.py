@@ -308,7 +308,7 @@ def replay(model: str, policy: str, turns: int, seed: int, pause_s: float) -> tu
         with gateways.local_gateway(settings) as gateway, httpx.Client(timeout=120) as http:
             services = gateway.services
             services.billing.ledger.grant(gateway.organization_id, 10**15, "bench")
-            services.routing.planner.cache_lifetimes = CacheLifetimes(clock, None)
+            services.routing.planner.cache_lifetimes = CacheLifetimes(clock, None, b"bench")
             change = ProjectChange(cache_markers=policy)
             update_project(services.store.database, services.store.control, gateway.project_id, change, actor="bench")
 

@@ -16,7 +16,7 @@ from gateway.catalogue.catalogue import Catalogue
 from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.neutral.request import AUTO, SMART, is_marked
-from gateway.routes.route_book import called_by, is_route_name
+from gateway.routes.route_book import SMART_NAMES, called_by, is_route_name
 from gateway.routes.route_document import RouteDocument, load_document, write_document
 from gateway.store.database import WHOLE, Base, Database, ListSlice, TimeField
 
@@ -110,7 +110,7 @@ def check_names(name: str, aliases: tuple[str, ...], replaces_models: bool, cata
     if len(aliases) > MAX_ALIASES:
         raise InvalidRequest(f"A route has at most {MAX_ALIASES} aliases.", param="aliases")
     for alias in aliases:
-        if not ALIAS.fullmatch(alias) or alias.lower() in RESERVED or is_marked(alias):
+        if not ALIAS.fullmatch(alias) or alias.lower() in RESERVED | SMART_NAMES or is_marked(alias):
             raise InvalidRequest(f"{alias[:64]!r} cannot be the alias of a route.", param="aliases")
         model = catalogue.find_version(alias)
         if model is not None and not replaces_models:

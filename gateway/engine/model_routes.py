@@ -19,6 +19,7 @@ from gateway.routes.choices import RouteChoice
 from gateway.routes.compiled import BYTES_PER_TOKEN, CompiledRoute, RoutedRequest
 from gateway.routes.route_book import RouteBook
 from gateway.routes.route_prices import NO_MAPPINGS, RoutePrices
+from gateway.routes.turns import conversation_of
 from gateway.routing.cache_lifetimes import CacheLifetimes
 from gateway.routing.sticky import MAX_SESSION_LENGTH, Sticky
 
@@ -30,6 +31,7 @@ SESSION_MODEL_S = 2.0 * LONG_CACHE_S  # how long the model of a conversation is 
 SEEN_S = 1.0  # how old the used share of a limit may be
 MAX_SEEN = 10_000
 NEVER: tuple[float, int | None] = (float("-inf"), None)
+COMPACTED = 0  # the time of the last turn of a conversation that was compacted since
 SIDE_CALLS = ("title", "probe")
 
 
@@ -132,14 +134,15 @@ class ModelRoutes:
         remember: bool,
     ) -> RouteChoice:
         """Return the choice with the model of the conversation, unless a larger one is chosen now or its cache has
-        expired. A compaction begins a new conversation; titles and probes belong to none."""
+        expired. After a compaction, the cache is worthless; titles and probes belong to no conversation."""
         turn = seen.turn
         first = choice.models[0]
         choice = replace(choice, turn=turn, agent=seen.agent)
         if turn in SIDE_CALLS:
             return choice
         texts = seen.texts
-        conversation = keyed_digest(f"{session}\0{texts.system}\0{texts.first}", self._key)
+        named = conversation_of(context.headers)[:MAX_SESSION_LENGTH]
+        conversation = keyed_digest(f"{session}\0{named}\0{texts.system}\0{texts.first}", self._key)
         place = (context.caller.project_id, conversation, f"route {route.name}")
         known = self._sessions.pin_of(*place)
         now_s = context.at_us // SECOND_US
@@ -157,6 +160,8 @@ class ModelRoutes:
                     choice = replace(choice, lost_cache_nusd=self.prices.lost_cache_nusd(first, tokens))
         if remember and turn != "summary":
             self._sessions.pin(*place, f"{now_s // STEP_S} {first}")
+        elif remember and known is not None:
+            self._sessions.pin(*place, f"{COMPACTED} {first}")
         return choice
 
     def _has_cache(self, context: RequestContext, seen: RoutedRequest, model: str, pause_s: int) -> bool:

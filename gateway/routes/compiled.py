@@ -78,14 +78,14 @@ class RoutedRequest:
     def turn(self) -> Turn:
         turn = self._turn
         if turn is None:
-            turn = self._turn = turn_of(self.request, self.texts)
+            turn = self._turn = turn_of(self.request, self.texts, self.headers)
         return turn
 
     @property
     def agent(self) -> Agent:
         agent = self._agent
         if agent is None:
-            agent = self._agent = agent_of(self.headers, self.source, self.texts, self.turn)
+            agent = self._agent = agent_of(self.headers, self.texts)
         return agent
 
     @property

@@ -35,14 +35,15 @@ CHARACTERS_PER_ORGANIZATION, CHARACTERS_PER_MEMBERSHIP = 200, 30
 LARGE = 1 << 15  # characters of an organization that are compiled in a thread
 
 
-def read_smart(text: str) -> CompiledRoute:
-    """Return the built-in route of a TOML text."""
+def read_smart(text: str) -> tuple[CompiledRoute, tuple[str, ...]]:
+    """Return the built-in route of a TOML text, and its names as lists of models have them."""
     table = tomllib.loads(text)
-    return compile_route(SMART, table["version"], read_document(table["document"]), last_resort=AUTO)
+    route = compile_route(SMART, table["version"], read_document(table["document"]), last_resort=AUTO)
+    return route, (SMART, *table["aliases"])
 
 
-SMART_ROUTE = read_smart(TABLE.read_text())
-SMART_NAMES = frozenset((SMART, f"{OWN_PREFIX}{SMART}"))
+SMART_ROUTE, SMART_LISTED = read_smart(TABLE.read_text())
+SMART_NAMES = frozenset((*SMART_LISTED, *[f"{OWN_PREFIX}{name}" for name in SMART_LISTED]))
 
 
 class _Anything:

@@ -2,12 +2,12 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gateway.configuration.settings import CONFIG
 from gateway.errors import GatewayError
-from gateway.neutral.chat import ChatRequest, Conversation, CustomTool, FunctionTool
+from gateway.neutral.chat import ChatRequest, CustomTool, FunctionTool
 from gateway.neutral.parts import Message, Text, ToolResult
 from gateway.routes.route_document import DIFFICULTIES, Agent, Difficulty, Turn
 
@@ -20,6 +20,7 @@ RESULT_PART = 400  # characters at either end of a result
 RESULTS = 6  # the latest results of tools
 MAX_PARTS = 16  # of a message
 MAX_TOOLS = 256  # with names that are compared
+BEGINNING = 600  # characters of instructions that say whether a sub-agent has them
 LONG_TEXT, VERY_LONG_TEXT, SHORT_TEXT = 600, 2_000, 60
 LARGE_PROMPT_BYTES = 240_000
 MAX_FAILURES, MAX_HARD, MAX_EASY = 3, 3, 2
@@ -37,11 +38,19 @@ class TurnTable:
             (side["turn"], tuple(side.get("system", ())), tuple(side.get("last", ())), side.get("most_tokens", 0))
             for side in table["side"]
         ]
+        self.side_headers: list[tuple[Turn, str, tuple[str, ...]]] = [
+            (side["turn"], name, tuple(values))
+            for side in table["side"]
+            for name, values in side.get("headers", {}).items()
+        ]
         agents = table["sub_agents"]
-        self.sub_headers: tuple[str, ...] = tuple(agents["headers"])
-        self.sub_starts: tuple[str, ...] = tuple(agents["system"])
-        self.main_tools = {source: frozenset(tools) for source, tools in agents["main_tools"].items()}
+        self.sub_headers: list[tuple[str, frozenset[str]]] = [
+            (name, frozenset(agents["main"].get(name, ()))) for name in agents["headers"]
+        ]
+        self.sub_texts: tuple[str, ...] = tuple(agents["system"])
+        self.conversation_headers: tuple[str, ...] = tuple(table["conversation"]["headers"])
         self.added: tuple[str, ...] = tuple(table["added"]["starts"])
+        self.added_later: tuple[str, ...] = (*self.added, *table["added"]["continues"])
         points = table["difficulty"]
         self.points: dict[str, float] = {name: value for name, value in points.items() if not isinstance(value, list)}
         self.hard: frozenset[str] = frozenset(points["hard"])
@@ -50,13 +59,21 @@ class TurnTable:
         self.stated_easy: tuple[str, ...] = tuple(points["stated_easy_phrases"])
         self.failures: tuple[str, ...] = tuple(points["failures"])
 
+    def is_of_sub_agent(self, system: str) -> bool:
+        """Return whether instructions, in lower case, are those of a sub-agent."""
+        return _has_any(system[:BEGINNING], self.sub_texts)
+
+
+def _has_any(text: str, phrases: Iterable[str]) -> bool:
+    return any(phrase in text for phrase in phrases)
+
 
 TURNS = TurnTable(tomllib.loads(TABLE.read_text()))
 
 
 class TurnTexts:
-    """The parts of a conversation that rules read: the beginning of its instructions (`system`) and of its first
-    message of a person (`first`), the latest message of a person (`last`), and the number of failures among the latest
+    """The parts of a conversation that rules read: the beginning of its instructions (`system`) and of the first text
+    of a person (`first`), the latest message of a person (`last`), and the number of failures among the latest
     results of tools. `continues`: the agent works through results of tools. `long_cache`: a mark requests a cache of an
     hour. All texts are in lower case but `first`."""
 
@@ -71,18 +88,22 @@ class TurnTexts:
             conversation = request.conversation()
         except GatewayError:
             return  # the engine reports it, or the provider does
-        self._read(conversation, table)
-
-    def _read(self, conversation: Conversation, table: TurnTable) -> None:
-        messages = conversation.messages
         tools = conversation.tools[:MAX_TOOLS]
         self.tools = tuple([tool.name for tool in tools if isinstance(tool, FunctionTool | CustomTool)])
+        self._read_first(conversation.messages, table)
+        self._read_latest(conversation.messages, table)
+
+    def _read_first(self, messages: Sequence[Message], table: TurnTable) -> None:
         for message in messages[:FIRST_MESSAGES]:
             if message.role == USER_ROLE:
-                self.first = "\n".join(map(_shorten, _texts(message)))
-                break
-            if message.role in ("system", "developer") and len(self.system) < HEAD:
+                # Agents send their own additions first, which are the same in many conversations.
+                self.first = "\n".join(map(_shorten, _own_texts(message, table.added)))
+                if self.first:
+                    break
+            elif message.role in ("system", "developer") and len(self.system) < HEAD:
                 self.system += "\n".join([text[:HEAD] for text in _texts(message)]).lower()
+
+    def _read_latest(self, messages: Sequence[Message], table: TurnTable) -> None:
         results = 0
         for message in reversed(messages[-LATEST_MESSAGES:]):
             for part in message.parts[-MAX_PARTS:]:
@@ -93,7 +114,7 @@ class TurnTexts:
                     results += 1
                     self.failures += _has_failed(part, table)
             if message.role == USER_ROLE and not self.last:
-                own = [text for text in _texts(message) if not text[:40].lstrip().lower().startswith(table.added)]
+                own = _own_texts(message, table.added_later)
                 self.length = sum(map(len, own))
                 self.last = "\n".join(map(_shorten, own)).lower()
             if not self.last and message.role == TOOL_ROLE:
@@ -102,6 +123,11 @@ class TurnTexts:
 
 def _texts(message: Message) -> Iterator[str]:
     return (part.text for part in message.parts[:MAX_PARTS] if isinstance(part, Text))
+
+
+def _own_texts(message: Message, added: tuple[str, ...]) -> list[str]:
+    """Return the texts of a message without those that begin as the `added` ones of the agent."""
+    return [text for text in _texts(message) if not text[:80].lstrip().lower().startswith(added)]
 
 
 def _shorten(text: str, head: int = HEAD, tail: int = TAIL) -> str:
@@ -119,8 +145,12 @@ def _has_failed(result: ToolResult, table: TurnTable) -> bool:
     return any(cue in text for cue in table.failures)
 
 
-def turn_of(request: ChatRequest, texts: TurnTexts, table: TurnTable = TURNS) -> Turn:
+def turn_of(request: ChatRequest, texts: TurnTexts, headers: Mapping[str, str] = {}, table: TurnTable = TURNS) -> Turn:
     """Return the kind of a turn: work, or a side call of the agent."""
+    for turn, name, values in table.side_headers:
+        value = headers.get(name, "")
+        if value and _has_any(value, values):
+            return turn
     limit = request.requirements.max_tokens or 0
     for turn, system, last, most_tokens in table.sides:
         if 0 < limit <= most_tokens:
@@ -130,14 +160,17 @@ def turn_of(request: ChatRequest, texts: TurnTexts, table: TurnTable = TURNS) ->
     return "work"
 
 
-def agent_of(headers: Mapping[str, str], source: str, texts: TurnTexts, turn: Turn, table: TurnTable = TURNS) -> Agent:
+def agent_of(headers: Mapping[str, str], texts: TurnTexts, table: TurnTable = TURNS) -> Agent:
     """Return whether the main agent or a sub-agent makes a call; an unclear one is the main agent's."""
-    if any(name in headers for name in table.sub_headers) or texts.system.lstrip().startswith(table.sub_starts):
-        return "sub"
-    main_tools = table.main_tools.get(source)
-    if main_tools is not None and turn == "work" and len(texts.tools) > 1 and main_tools.isdisjoint(texts.tools):
-        return "sub"
-    return "main"
+    for name, main_values in table.sub_headers:
+        if name in headers and headers[name] not in main_values:
+            return "sub"
+    return "sub" if table.is_of_sub_agent(texts.system) else "main"
+
+
+def conversation_of(headers: Mapping[str, str], table: TurnTable = TURNS) -> str:
+    """Return the name that the agent gives to a conversation within its session, "" without one."""
+    return next((headers[name] for name in table.conversation_headers if name in headers), "")
 
 
 def difficulty_of(
@@ -173,7 +206,3 @@ def points_of(request: ChatRequest, texts: TurnTexts, turn: Turn, table: TurnTab
     score += points["side_call"] * (turn in ("title", "probe"))
     score += points["effort_low"] * (needs.effort in LOW_EFFORTS)
     return score + points["effort_high"] * (needs.effort in HIGH_EFFORTS)
-
-
-def _has_any(text: str, phrases: Iterable[str]) -> bool:
-    return any(phrase in text for phrase in phrases)

@@ -1,24 +1,16 @@
 """Real coding agents at work through the gateway: each client on every upstream format."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from agents.clients import CLIENTS, PACKAGES, Gateway, Run
+from agents.clients import CLIENTS, PACKAGES, Gateway
+from agents.reports import Serve, account
 from agents.rows import usage_of
 from agents.turns import rewritten
-from agents.upstreams import DONE, FURTHER_PLACES, LESSER_PLACES, PLACES, Job, Model, ModelAtResponses, Place
-from support.gateways import GatewayProcess
+from agents.upstreams import DONE, FURTHER_PLACES, LESSER_PLACES, PLACES, Job, ModelAtResponses, Place
 
 ALL_PLACES = PLACES | LESSER_PLACES | FURTHER_PLACES
-Serve = Callable[..., tuple[GatewayProcess, list[Model]]]
-
-
-def account(models: list[Model], run: Run, gateway: GatewayProcess) -> str:
-    """All that one needs to see where it went wrong."""
-    calls = [f"{call.status} {call.problem}" for model in models for call in model.calls]
-    return "\n".join([f"exit {run.code}", run.out[-2000:], run.err[-3000:], *calls, gateway.log()[-2000:]])
 
 
 @pytest.mark.parametrize("place", ALL_PLACES)

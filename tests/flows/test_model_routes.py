@@ -149,11 +149,51 @@ def test_usage_row_and_answer_name_route_version_rule_and_the_alternative(
 def test_list_of_models_of_a_key_has_its_routes(client: OpenAI, gateway: LocalGateway, routes: Routes) -> None:
     routes.publish("house", {"otherwise": SMALL}, "claude-house-latest")
     listed = {model.id for model in client.models.list()}
-    assert {"smart", "dynamic/house", "claude-house-latest"} <= listed
-    assert client.models.retrieve("claude-house-latest").id == "claude-house-latest"
+    assert {"smart", "claude-smart", "dynamic/house", "claude-house-latest"} <= listed
+    for name in ("claude-house-latest", "claude-smart"):
+        assert client.models.retrieve(name).id == name
     routes.clear()
     routes.names.clear()
     assert "dynamic/house" not in {model.id for model in client.models.list()}
+
+
+@pytest.mark.parametrize(
+    ("path", "begin"),
+    [("/v1beta/models", "models/"), ("/v1/ai/config", ""), ("/v3/ai/config", ""), ("/v1/models?available=true", "")],
+)
+def test_lists_of_other_surfaces_have_the_routes_that_a_project_can_call(
+    gateway: LocalGateway, routes: Routes, path: str, begin: str
+) -> None:
+    def list_names() -> set[str]:
+        answer = http.get(gateway.address + path, headers={"Authorization": f"Bearer {gateway.key}"}, timeout=30)
+        body = answer.json()
+        entries = body.get("models") or body["data"]
+        return {entry.get("name") if begin else entry["id"] for entry in entries}
+
+    store = gateway.services.store
+    other = projects.create_project(store.database, store.control, gateway.organization_id, path, actor="operator")
+    routes.publish("house", {"otherwise": SMALL}, "claude-house-latest")
+    routes.publish("hidden", {"otherwise": SMALL}, project=other.id)
+    names = {f"{begin}{name}" for name in ("smart", "claude-smart", "dynamic/house", "claude-house-latest")}
+    assert names <= list_names() and f"{begin}dynamic/hidden" not in list_names()
+    routes.clear()
+    routes.names.clear()
+    assert f"{begin}dynamic/house" not in list_names()
+
+
+def test_gemini_client_gets_one_entry_of_a_route(gateway: LocalGateway, routes: Routes) -> None:
+    routes.publish("house", {"otherwise": SMALL})
+    headers = {"x-goog-api-key": gateway.key}
+    answer = http.get(f"{gateway.address}/v1beta/models/dynamic/house", headers=headers, timeout=30).json()
+    assert answer["name"] == "models/dynamic/house" and "generateContent" in answer["supportedGenerationMethods"]
+    assert answer["inputTokenLimit"] > 0
+
+
+def test_smart_has_a_name_that_claude_code_lists(client: OpenAI, upstream: FakeOpenAI) -> None:
+    raw = client.chat.completions.with_raw_response.create(
+        model="claude-smart", messages=[{"role": "user", "content": "Fix the typo."}]
+    )
+    assert raw.headers["x-llmgateway-route"].startswith("smart; version=1")
 
 
 CHAT_PATHS = [

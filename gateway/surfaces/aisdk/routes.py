@@ -21,6 +21,7 @@ from gateway.dialects import openai
 from gateway.dialects.field_names import restate
 from gateway.errors import GatewayError, NotSupported, UnknownModel
 from gateway.money import format_price
+from gateway.routes.route_book import SMART_LISTED
 from gateway.runtime.threads import compute
 from gateway.surfaces.aisdk import reader, schema, stream, writer
 from gateway.surfaces.aisdk.writer import GeneratedAnswer, StreamPart
@@ -45,6 +46,7 @@ CONFIG_HEAD = b'{"models":['
 END = b"]}"
 OPERATION = "chat"
 MODALITY = "text"
+ROUTES = "llmgateway"  # the provider of routes
 NEWEST = 4
 VERSION_MEMBER = b'"specificationVersion":"v%d"'  # within a text its quotation marks are escaped
 
@@ -97,22 +99,33 @@ def show_config(version: int, services: Services, inbound: Inbound) -> Outbound:
         if not only_reach:
             shows = beyond(reach, refuse)
             entries += _serialise(catalogue, catalogue.models.values(), at_us, shows, known)
+        entries[:0] = [_route_entry(name, listing_module.SMART_DESCRIPTION) for name in SMART_LISTED]
         return _tagged(_as_version(CONFIG_HEAD + b",".join(entries) + END, version))
 
     tag, shared = holder.remember((*key, version), lambda: compute(make))
-    own = services.routing.custom_catalogue.of(caller) if _reads_own(caller) else None
-    if own is None or not own.current().models:
+    own = services.routing.custom_catalogue.of(caller)
+    models = listing_module.own_models(catalogue, own.current()) if _reads_own(caller) else []
+    routes = [name for name, _ in listing_module.organization_routes(services, caller)]
+    if not models and not routes:
         return listing_module.reply(inbound, holder, tag, (shared,))
-    source = own
 
     def make_own() -> tuple[str, bytes]:
-        models = listing_module.own_models(catalogue, source.current())
-        entries = _serialise(source.current(), models, at_us, refuse, {})
+        entries = [_route_entry(name, listing_module.ROUTE_DESCRIPTION) for name in routes]
+        entries += _serialise(own.current(), models, at_us, refuse, {})
         body = _as_version(CONFIG_HEAD + b",".join(entries) + END, version)
         return _tagged(_join(body, shared))
 
-    tag, body = services.routing.custom_catalogue.listed(own, (*key, version), make_own)
+    own_key = (*key, version, bool(models), *routes)
+    tag, body = services.routing.custom_catalogue.listed(own, own_key, make_own)
     return listing_module.reply(inbound, own, tag, (body,))
+
+
+def _route_entry(name: str, description: str) -> bytes:
+    """Return the entry of a name of a route; its price is that of the model that it chooses."""
+    specification = SpecificationAnswer(provider=ROUTES, model_id=name)
+    return LanguageModelAnswer(
+        id=name, name=name, description=description, pricing=None, specification=specification
+    ).encode()
 
 
 def _reads_own(caller: Caller) -> bool:

@@ -223,7 +223,7 @@ def _name_branches(visitor: Visitor, branches: Sequence[Branch]) -> None:
             sent = visitor.services.engine.retention.read(request.payload).sent
         except GatewayError:  # it was deleted meanwhile
             continue
-        compute_if(len(sent) > INLINE_BYTES, describe_branch, branch, sent, request.source)
+        compute_if(len(sent) > INLINE_BYTES, describe_branch, branch, sent)
 
 
 def _find_changes(visitor: Visitor, branches: Sequence[Branch]) -> dict[str, str]:

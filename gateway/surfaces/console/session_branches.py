@@ -13,7 +13,7 @@ from gateway.clock import HOUR_US
 from gateway.metering.log.records import LoggedRequest
 from gateway.metering.route_usage import SEEN
 from gateway.routes.turns import FIRST_MESSAGES, TURNS, TurnTable
-from gateway.surfaces.console.shown_conversation import list_tools, load_request, name_tool
+from gateway.surfaces.console.shown_conversation import load_request
 from gateway.surfaces.console.shown_parts import as_dict, as_list, as_text, read_message, read_parts
 from gateway.telemetry.cache_watch import CACHE_LIFETIME_US, MODEL, PAUSES, PREFIX, PROVIDER, REMEDIES
 
@@ -215,7 +215,7 @@ def _join_main(branches: list[Branch]) -> list[Branch]:
 # Names of branches, from the payloads of their first requests.
 
 
-def describe_branch(branch: Branch, sent: bytes, source: str, table: TurnTable = TURNS) -> None:
+def describe_branch(branch: Branch, sent: bytes, table: TurnTable = TURNS) -> None:
     """Set the name of a branch to the task with which its agent began, and its kind where the prompt shows it."""
     body = as_dict(load_request(sent)[0])
     items = [item for name in ("messages", "input", "contents") for item in as_list(body.get(name))[:FIRST_MESSAGES]]
@@ -229,9 +229,7 @@ def describe_branch(branch: Branch, sent: bytes, source: str, table: TurnTable =
     if branch.kind == MAIN:
         return
     system = _system_of(body, messages)
-    tools = {name_tool(tool) for tool, _ in list_tools(body)}
-    main_tools = table.main_tools.get(source)
-    if system.lstrip().startswith(table.sub_starts) or (main_tools and len(tools) > 1 and main_tools.isdisjoint(tools)):
+    if table.is_of_sub_agent(system):
         branch.kind, branch.is_known = SUB, True
     elif any(cue in system for _, cues, _, _ in table.sides for cue in cues):
         branch.kind, branch.is_known = SIDE, True

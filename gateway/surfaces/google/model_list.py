@@ -1,5 +1,7 @@
 """`models` and `models/{model}`: the catalogue and the organization's own models, as a caller may see them."""
 
+from collections.abc import Iterator
+
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
@@ -9,12 +11,22 @@ from gateway.catalogue.catalogue import Catalogue, day_of
 from gateway.catalogue.entries import Mapping, Model
 from gateway.catalogue.lifecycle import has_ended
 from gateway.errors import InvalidRequest, NotFound
+from gateway.routes.route_book import SMART_LISTED, SMART_ROUTE
 from gateway.runtime.threads import compute
 from gateway.surfaces.web import auth as auth_module
 from gateway.surfaces.web import http_responses as http_responses_module
 from gateway.surfaces.web.answer_structs import Answer
 from gateway.surfaces.web.http import Inbound, Outbound
-from gateway.surfaces.web.listing import lists_available, own_models, prefer_reachable, reach_of
+from gateway.surfaces.web.listing import (
+    ROUTE_DESCRIPTION,
+    SMART_DESCRIPTION,
+    lists_available,
+    models_of_route,
+    organization_routes,
+    own_models,
+    prefer_reachable,
+    reach_of,
+)
 from gateway.worker.services import Services
 
 PREFIX = "models/"
@@ -87,7 +99,8 @@ def _number(arguments: dict[str, str], name: str, default: int) -> int:
 
 class Reader(Struct, frozen=True):
     """The models that the reader of a list may see: the catalogue and the organization's `own` models, without what
-    `refuse` excludes at `at_us`. Models with a mapping in `reach` come first, or alone if `only_reach`."""
+    `refuse` excludes at `at_us`. Models with a mapping in `reach` come first, or alone if `only_reach`; `routes` are
+    the entries of routes."""
 
     catalogue: Catalogue
     own: Catalogue
@@ -95,16 +108,31 @@ class Reader(Struct, frozen=True):
     at_us: int
     reach: frozenset[str] = frozenset()
     only_reach: bool = False
+    routes: tuple[GeminiModelAnswer, ...] = ()
 
 
 def _reader_of(services: Services, caller: Caller) -> Reader:
     at_us = services.clock.now_us()
     own = services.routing.custom_catalogue.of(caller).current()
-    return Reader(services.routing.catalogue.current(), own, predicate(caller.rules, at_us), at_us)
+    routes = tuple(_route_entries(services, caller))
+    return Reader(services.routing.catalogue.current(), own, predicate(caller.rules, at_us), at_us, routes=routes)
+
+
+def _route_entries(services: Services, caller: Caller) -> Iterator[GeminiModelAnswer]:
+    """Yield an entry for each name of a route, which accepts as much as the largest of its models."""
+    named = [(name, route, ROUTE_DESCRIPTION) for name, route in organization_routes(services, caller)]
+    named += [(name, SMART_ROUTE, SMART_DESCRIPTION) for name in SMART_LISTED]
+    for name, route, description in named:
+        mappings = models_of_route(services, route)
+        context = max((mapping.context_length for mapping in mappings), default=0)
+        output = max((mapping.max_output for mapping in mappings), default=0)
+        yield GeminiModelAnswer(
+            PREFIX + name, VERSION, name, METHODS["chat"], description, context or UNSET, output or UNSET
+        )
 
 
 def _list(reader: Reader) -> list[GeminiModelAnswer]:
-    first: list[GeminiModelAnswer] = []
+    first: list[GeminiModelAnswer] = [*reader.routes]
     last: list[GeminiModelAnswer] = []
     for model in own_models(reader.catalogue, reader.own):
         first += _entry_of(model, _shown(reader, reader.own, model, model.id), model.id)
@@ -120,7 +148,7 @@ def _list(reader: Reader) -> list[GeminiModelAnswer]:
 
 def _find(reader: Reader, ident: str) -> list[GeminiModelAnswer]:
     """Return the entries of one model: the organization's own one first."""
-    entries: list[GeminiModelAnswer] = []
+    entries = [entry for entry in reader.routes if entry.name == PREFIX + ident]
     for model in own_models(reader.catalogue, reader.own, ident):
         entries += _entry_of(model, _shown(reader, reader.own, model, model.id), model.id)
     known = reader.catalogue.find_version(ident if "/" not in ident else ident.split("/", 1)[1].split(":", 1)[0])

@@ -18,8 +18,9 @@ from gateway.clock import from_datetime
 from gateway.money import format_price
 from gateway.neutral import parameters
 from gateway.neutral.parameters import CAPABILITY_PARAMETERS, RISING
-from gateway.neutral.request import AUTO, SMART
+from gateway.neutral.request import AUTO
 from gateway.neutral.units import DERIVED_PRICES, UNITS
+from gateway.routes.route_book import SMART_LISTED
 from gateway.surfaces.openai.model_answers import (
     ArchitectureAnswer,
     ModelAnswer,
@@ -27,7 +28,7 @@ from gateway.surfaces.openai.model_answers import (
     ProviderMappingAnswer,
     TopProviderAnswer,
 )
-from gateway.surfaces.web.listing import prefer_reachable
+from gateway.surfaces.web.listing import ROUTE_DESCRIPTION, SMART_DESCRIPTION, prefer_reachable
 
 # Reasoning efforts of mappings that do not state any, as model lists show them.
 #
@@ -139,11 +140,11 @@ EPOCH = "1970-01-01"
 STAGES: dict[Lifecycle, ModelStage] = {ACTIVE: "active", DEPRECATED: "deprecated", DEACTIVATED: "retired"}
 PSEUDO_MODELS = (
     ("auto", "Auto", "The gateway selects the cheapest model that meets the requirements of the request."),
-    (SMART, "Smart", "Small, medium and large models by the difficulty of the turn."),
+    *((name, "Smart", SMART_DESCRIPTION) for name in SMART_LISTED),
     ("custom", "Custom", "The organization's own provider: any model name that its base URL serves."),
 )
-ROUTE_DESCRIPTION = "A route of the organization: its rules choose the model of each request."
 PSEUDO_NAMES = frozenset(row[0] for row in PSEUDO_MODELS)
+CHOOSING = (AUTO, *SMART_LISTED)  # those that choose among the models of the catalogue
 PARAMETERS = ("temperature", "max_tokens", "top_p")
 PENALTIES = tuple(row.field for row in CAPABILITY_PARAMETERS if row.capability is parameters.PENALTIES)
 FORMAT = ("response_format",)
@@ -178,7 +179,7 @@ def pseudo_entries(query: Query, names: frozenset[str], among: Sequence[Mapping]
     provider."""
     if not query.no_training:
         shown = [row for row in PSEUDO_MODELS if row[0] in names]
-        yield from (_pseudo_entry(*row, among if row[0] in (AUTO, SMART) else (), mapped=query.mapped) for row in shown)
+        yield from (_pseudo_entry(*row, among if row[0] in CHOOSING else (), mapped=query.mapped) for row in shown)
 
 
 def route_entries(query: Query, routes: Iterable[tuple[str, Sequence[Mapping]]]) -> Iterator[ModelAnswer]:

@@ -15,11 +15,12 @@ from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue
 from gateway.catalogue.entries import Mapping, Model
 from gateway.clock import DAY_US
 from gateway.errors import NotFound
-from gateway.neutral.request import AUTO, SMART, unmarked
+from gateway.neutral.request import unmarked
 from gateway.routes.compiled import CompiledRoute
 from gateway.runtime.threads import compute
 from gateway.surfaces.openai.model_answers import ModelAnswer, ModelListAnswer
 from gateway.surfaces.openai.model_entries import (
+    CHOOSING,
     PSEUDO_NAMES,
     EntryParts,
     Query,
@@ -37,6 +38,8 @@ from gateway.surfaces.web.listing import (
     HEADERS,
     choices_of,
     lists_available,
+    models_of_route,
+    organization_routes,
     own_models,
     reach_of,
     tag_of,
@@ -190,12 +193,11 @@ def audience_of(services: Services, inbound: Inbound) -> Audience:
     caller = _caller(services, inbound)
     if caller is None:
         return PUBLIC
-    known = services.routing.routes.names_of(caller.organization_id, caller.project_id)
     return Audience(
         caller.rules,
         predicate(caller.rules, services.clock.now_us()),
         services.routing.custom_catalogue.of(caller),
-        routes=tuple([(name, route) for name, route in known if name != SMART]),
+        routes=organization_routes(services, caller),
     )
 
 
@@ -285,7 +287,7 @@ def _matching(services: Services, ident: str, audience: Audience) -> Iterator[Mo
     model, model_id = _named(catalogue, ident)
     query = Query(include_deactivated=True, mapped="/" in ident)
     models = () if model is None else (model,)
-    among = _choices(services, audience) if ident.endswith((AUTO, SMART)) else ()
+    among = _choices(services, audience) if ident.rpartition("/")[2] in CHOOSING else ()
     pseudo = pseudo_entries(query, PSEUDO_NAMES, among)
     entries = (*pseudo, *write_entries(catalogue, models, query, at_us, audience.refuse, audience.reach or frozenset()))
     yield from (entry for entry in entries if entry.id == model_id)
@@ -350,10 +352,8 @@ def _route_entries(services: Services, query: Query, audience: Audience, ident: 
     """Return the entries of the audience's routes, or only of the name `ident`."""
     if not audience.routes:
         return iter(())
-    mappings_of = services.engine.chat.routes.prices.mappings_of
     shown = [(name, route) for name, route in audience.routes if ident in ("", name)]
-    named = [(name, [one for model in route.models for one in mappings_of(model)]) for name, route in shown]
-    return route_entries(query, named)
+    return route_entries(query, [(name, models_of_route(services, route)) for name, route in shown])
 
 
 def _serialise(entries: Iterable[bytes]) -> tuple[str, bytes]:

@@ -11,7 +11,9 @@ from gateway.callers.authentication import Caller
 from gateway.catalogue.catalogue import Catalogue, CurrentCatalogue, day_of
 from gateway.catalogue.entries import Mapping, Model, Provider
 from gateway.catalogue.lifecycle import ACTIVE, has_ended, state_on
-from gateway.neutral.request import AUTO, SMART
+from gateway.neutral.request import AUTO
+from gateway.routes.compiled import CompiledRoute
+from gateway.routes.route_book import SMART_LISTED, SMART_NAMES
 from gateway.runtime.threads import compute
 from gateway.surfaces.web.http import VARY_BY_KEY, Inbound, Outbound
 from gateway.surfaces.web.http_responses import JSON
@@ -56,10 +58,27 @@ def _reachable(catalogue: Catalogue, usable: Usable, day: str, has_generic: bool
         and usable(mapping)
     }
     if reachable:
-        reachable |= {AUTO, SMART}
+        reachable |= {AUTO, *SMART_LISTED}
     if has_generic:
         reachable.add(CUSTOM)
     return frozenset(reachable)
+
+
+ROUTE_DESCRIPTION = "A route of the organization: its rules choose the model of each request."
+SMART_DESCRIPTION = "Small, medium and large models by the difficulty of the turn."
+
+
+def organization_routes(services: Services, caller: Caller) -> tuple[tuple[str, CompiledRoute], ...]:
+    """Return each name by which the caller's project calls a route of its organization. The built-in route has
+    SMART_LISTED. Unavailable."""
+    known = services.routing.routes.names_of(caller.organization_id, caller.project_id)
+    return tuple([(name, route) for name, route in known if name not in SMART_NAMES])
+
+
+def models_of_route(services: Services, route: CompiledRoute) -> list[Mapping]:
+    """Return the mappings of the models that a route names."""
+    mappings_of = services.engine.chat.routes.prices.mappings_of
+    return [mapping for model in route.models for mapping in mappings_of(model)]
 
 
 def prefer_reachable(mappings: Sequence[Mapping], reach: frozenset[str]) -> Sequence[Mapping]:

@@ -82,7 +82,8 @@ def make_ask(make_routes: Callable[..., ModelRoutes]) -> Callable[..., Ask]:
             ]
             conversation = Conversation(tuple(messages), (FunctionTool("Bash"),))
             request = ChatRequest("house", Requirements(tools=True, prompt_bytes=400_000), lambda: conversation)
-            context = RequestContext("0" * 32, CALLER, now[0], 0.0, 100.0, session=session)
+            headers = more.get("headers", {})
+            context = RequestContext("0" * 32, CALLER, now[0], 0.0, 100.0, session=session, headers=headers)
             sent = routes.apply(context, request, more.get("remember", True))
             assert sent is not None and context.route is not None
             assert (sent.requested_model, *sent.options.models) == context.route.models
@@ -123,6 +124,21 @@ def test_a_cache_of_an_hour_keeps_the_model_for_an_hour(ask: Ask) -> None:
 def test_a_compaction_begins_a_conversation_that_may_fall(ask: Ask) -> None:
     ask(HARD)
     assert ask(EASY, first="This session continues from a summary: …").models == (SMALL,)
+
+
+def test_a_conversation_that_keeps_its_first_message_may_fall_after_its_compaction(ask: Ask) -> None:
+    ask(HARD)
+    compaction = {"x-codex-turn-metadata": '{"request_kind":"compaction"}'}
+    for _ in range(2):  # agents repeat a compaction that failed
+        assert ask(EASY, headers=compaction).models[0] == LARGE
+    assert ask(EASY).models == (SMALL,)
+    assert ask(HARD).lost_cache_nusd > 0
+
+
+def test_conversations_of_a_session_are_told_apart_by_the_name_that_the_agent_gives_them(ask: Ask) -> None:
+    ask(HARD, headers={"thread-id": "main"})
+    assert ask(EASY, headers={"thread-id": "helper"}).models == (SMALL,)
+    assert ask(EASY, headers={"thread-id": "main"}).kept
 
 
 def test_sub_agents_and_other_sessions_have_models_of_their_own(ask: Ask) -> None:

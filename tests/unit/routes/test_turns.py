@@ -73,18 +73,53 @@ def test_side_calls_are_turns_of_their_own_kind(system: str, last: str, needs: d
     assert turn_of(request, TurnTexts(request)) == turn
 
 
-def test_sub_agents_are_recognized_by_headers_instructions_and_tools() -> None:
-    main, claude = chat([SYSTEM], ("Bash", "Task")), "claude.com/claude-code"
-    helper = chat([Message("system", (Text("You are an agent for Claude Code, Anthropic's official CLI."),))])
-    without = chat([SYSTEM], ("Bash", "Read"))
-    found = [
-        agent_of({}, claude, TurnTexts(main), "work"),
-        agent_of({}, claude, TurnTexts(helper), "work"),
-        agent_of({}, claude, TurnTexts(without), "work"),
-        agent_of({}, "another", TurnTexts(without), "work"),
-        agent_of({"x-openai-subagent": "review"}, "codex", TurnTexts(main), "work"),
-    ]
-    assert found == ["main", "sub", "sub", "main", "sub"]
+CLAUDE_CODE = "x-anthropic-billing-header: cc_version=2.1.332.1ff; cc_entrypoint=cli;"
+
+
+@pytest.mark.parametrize(
+    ("headers", "system", "agent"),
+    [
+        ({}, "You are a coding agent.", "main"),
+        ({"x-claude-code-session-id": "s"}, f"{CLAUDE_CODE}\nYou are a Claude agent.", "main"),
+        ({"x-claude-code-agent-id": "a5cfd1433f461fd9f"}, f"{CLAUDE_CODE}\nYou review code.", "sub"),
+        ({}, f"{CLAUDE_CODE} cc_is_subagent=true;\nYou review code.", "sub"),
+        ({}, "You are Claude Code, the official CLI.\nYou are an agent for Claude Code.", "sub"),
+        ({"session-id": "s", "thread-id": "t"}, "", "main"),
+        ({"x-openai-subagent": "collab_spawn", "x-codex-parent-thread-id": "t"}, "", "sub"),
+        ({"x-openai-subagent": "review"}, "", "sub"),
+        ({"x-openai-subagent": "compact"}, "", "main"),
+        ({"x-session-affinity": "ses_2", "x-parent-session-id": "ses_1"}, "", "sub"),
+    ],
+)
+def test_sub_agents_are_recognized_by_headers_and_instructions(
+    headers: dict[str, str], system: str, agent: str
+) -> None:
+    request = chat([Message("system", (Text(system),)), Message("user", (Text("Fix the bug."),))])
+    assert agent_of(headers, TurnTexts(request)) == agent
+
+
+@pytest.mark.parametrize(
+    ("headers", "turn"),
+    [
+        ({"x-claude-code-request-class": "compaction"}, "summary"),
+        ({"x-claude-code-request-class": "main"}, "work"),
+        ({"x-claude-code-auxiliary-type": "generate_session_title"}, "title"),
+        ({"x-codex-turn-metadata": '{"thread_source":"user","request_kind":"compaction"}'}, "summary"),
+        ({"x-codex-turn-metadata": '{"thread_source":"user","request_kind":"turn"}'}, "work"),
+        ({"x-openai-subagent": "compact"}, "summary"),
+    ],
+)
+def test_side_calls_are_recognized_by_headers_of_agents(headers: dict[str, str], turn: str) -> None:
+    request = chat([SYSTEM, Message("user", (Text("Fix the bug."),))])
+    assert turn_of(request, TurnTexts(request), headers) == turn
+
+
+def test_the_first_text_of_a_person_follows_the_additions_of_the_agent() -> None:
+    context = Message("user", (Text("<environment_context>\n  <cwd>/work</cwd>"),))
+    asked = Message("user", (Text("<system-reminder>Today is Monday."), Text("Fix the bug.")))
+    assert TurnTexts(chat([SYSTEM, context, asked])).first == "Fix the bug."
+    continued = "This session is being continued from a previous conversation: the bug is fixed."
+    assert TurnTexts(chat([SYSTEM, Message("user", (Text(continued),))])).first == continued
 
 
 def test_additions_of_the_agent_do_not_count_as_the_persons_text() -> None:

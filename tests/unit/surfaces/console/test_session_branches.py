@@ -113,8 +113,8 @@ def test_branches_are_named_by_their_task() -> None:
     turns = make_turns()
     for number, kind, name in ((1, "sub", TASK), (3, "sub", SUB_TASK), (0, "side", TASK)):
         found = Branch(read_turns([turn(0, 1)]))
-        describe_branch(found, orjson.dumps(turns[number].body), "claude.com/claude-code")
+        describe_branch(found, orjson.dumps(turns[number].body))
         assert found.name == name[:90]
         assert (found.kind, found.is_known) == (kind, number != 1)
     for sent in (b"", b"[]", b'{"messages": [null, {"content": 3}], "system": 4, "tools": [1]}'):
-        describe_branch(Branch(read_turns([turn(0, 1)])), sent, "x")
+        describe_branch(Branch(read_turns([turn(0, 1)])), sent)

@@ -1,0 +1,97 @@
+"""A model that works through the tasks of a person: commands, some of which fail, and sub-agents."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from agents.upstreams import Endless, ModelAtAnthropic
+from fakes import anthropic
+
+Json = dict[str, Any]
+TASK, PART = re.compile(r"\(Task (\d+)\.\)"), re.compile(r"\(Part (\d+)\.\)")
+SUMMARY_CUES = ("Respond with TEXT ONLY", "CONTEXT CHECKPOINT COMPACTION", "context summarization agent")
+BYTES_PER_TOKEN = 4
+COMMANDS: dict[str, Callable[[str], Json]] = {
+    "Bash": lambda command: {"command": command, "description": "Run it"},
+    "exec_command": lambda command: {"cmd": command},
+    "bash": lambda command: {"command": command, "description": "Run it"},
+}
+# How each client starts a sub-agent, and waits for it where that is a call of its own.
+DELEGATIONS: dict[str, Callable[[str], Json]] = {
+    "Agent": lambda prompt: {"description": "Look", "prompt": prompt, "subagent_type": "general-purpose"},
+    "task": lambda prompt: {"description": "Look", "prompt": prompt, "subagent_type": "general"},
+    "multi_agent_v1__spawn_agent": lambda prompt: {"message": prompt},
+    "spawn_agent": lambda prompt: {"message": prompt},
+}
+DELEGATED = "delegate"
+PARTS_STEPS = 5
+
+
+class WorkingModel:
+    """Answers for a fake of the provider. `tasks` has the steps of each task by its number, a command or DELEGATED;
+    `size_of` the tokens of a step's answer. `answered` has the kind of each request and its answer, in order: main,
+    sub, summary, or side."""
+
+    def __init__(self, fake: ModelAtAnthropic, size_of: Callable[[], int] = lambda: 60) -> None:
+        self.tasks: dict[int, list[str]] = {}
+        self.answered: list[tuple[str, anthropic.Answer]] = []
+        self._size_of = size_of
+        self._done: Counter[str] = Counter()
+        self._current = 0
+        fake._script = Endless(self._answer, fake.calls)
+
+    def begin(self, task: int, steps: list[str]) -> str:
+        """Take over a task and return the words that end its prompt."""
+        self.tasks[task] = steps
+        self._current = task
+        return f"(Task {task}.)"
+
+    def _answer(self, body: Json) -> anthropic.Answer:
+        kind, text, tools = self._next(body)
+        number = len(self.answered)
+        thinks = (body.get("thinking") or {}).get("type", "disabled") != "disabled"
+        answer = anthropic.Answer(
+            f"{text} #{number}#",
+            tools=tools,
+            thinking=f"I think of step {number}." if thinks else "",
+            turn=f"{number}_",
+            input=len(json.dumps(body)) // BYTES_PER_TOKEN,
+            output=self._size_of(),
+        )
+        self.answered.append((kind, answer))
+        return answer
+
+    def _next(self, body: Json) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+        names = [tool["name"] for tool in body.get("tools") or ()]
+        last = json.dumps(body["messages"][-1]) + json.dumps(body.get("system"))
+        if any(cue in last for cue in SUMMARY_CUES):
+            return "summary", "<summary>All of it is done.</summary>", ()
+        command = next((name for name in names if name in COMMANDS), "")
+        if not command:
+            return "side", "A title", ()
+        text = json.dumps(body["messages"])
+        part = PART.search(text)
+        if part is not None and not TASK.search(text):
+            ident = part.group()
+            self._done[ident] += 1
+            if self._done[ident] > PARTS_STEPS:
+                return "sub", "I found it.", ()
+            return "sub", "I look.", ((command, json.dumps(COMMANDS[command]("cat src/small.py"))),)
+        return "main", *self._step(command, names)
+
+    def _step(self, command: str, names: list[str]) -> tuple[str, tuple[tuple[str, str], ...]]:
+        steps = self.tasks.get(self._current, [])
+        place = self._done[str(self._current)]
+        self._done[str(self._current)] += 1
+        if place >= len(steps):
+            return "The task is done.", ()
+        step = steps[place]
+        if step != DELEGATED:
+            return "The next step.", ((command, json.dumps(COMMANDS[command](step))),)
+        spawn = next((name for name in names if name in DELEGATIONS), "")
+        if not spawn:
+            return "I look myself.", ((command, json.dumps(COMMANDS[command]("ls src"))),)
+        prompt = f"Search the sources for the place that reads settings. (Part {self._current}{place}.)"
+        return "I delegate.", ((spawn, json.dumps(DELEGATIONS[spawn](prompt))),)
