@@ -73,6 +73,8 @@ TRIED_THROUGH = {
     "callers/page_tokens.py": ("unit/surfaces/management/test_playground_page.py",),
     "accounts/saved_views.py": ("unit/surfaces/management/test_saved_views.py",),
     "accounts/limit_drafts.py": ("unit/surfaces/management/test_organization_limits.py",),
+    "accounts/request_shares.py": ("unit/surfaces/management/test_shared_requests.py",),
+    "accounts/chosen_columns.py": ("unit/surfaces/management/test_request_list.py",),
     "accounts/spending_limits.py": ("unit/billing/test_request_limits.py",),
     "admin/owned_limit_changes.py": ("unit/surfaces/management/test_owned_limits.py",),
     "limits/owned_limits.py": ("unit/surfaces/management/test_owned_limits.py",),

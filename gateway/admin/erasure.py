@@ -77,6 +77,7 @@ APPLICATIONS = (
 MAX_ENTRIES = 1_000
 NAMING = ("displayName", "nickName", "formatted", "givenName", "middleName", "familyName", "userName", "value")
 OF_MEMBER = ("scim_group_member", "scim_user")
+OF_PERSON = ("saved_view", "playground_preset", "request_share")
 OF_MEMBER_BY_NAME = ("member_group", "group_grant")
 
 
@@ -332,7 +333,7 @@ def _delete_of_member(database: Database, member: MemberInfo, words: set[str]) -
     ).execute()
     sql = "DELETE FROM limit_request WHERE organization = ? AND user_id = ?"
     database.execute(sql, (member.organization_id, member.user_id))
-    for table in ("saved_view", "playground_preset"):
+    for table in OF_PERSON:
         sql = f"DELETE FROM {table} WHERE organization_id = ? AND user_id = ?"
         database.execute(sql, (member.organization_id, member.user_id))
     for address in addresses:

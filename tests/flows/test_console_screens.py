@@ -112,7 +112,9 @@ def visit(browser: Chromium, gateway: LocalGateway) -> Iterator[str]:
     token = add_demo_usage(gateway)
     turns = add_session_of(gateway)
     request = f"/console/logs/{turns[-1].request.hex()}"
+    pair = "&".join(f"request={turn.request.hex()}" for turn in turns[-2:])
     conversations = {"conversation": request, "changes": f"{request}/changes", "session": f"{TURNS}?session={SESSION}"}
+    conversations["compared"] = f"/console/logs/compare?{pair}"
     owner = gateway.services.management.sessions.find(token).user_id
     once = make_one_time_pages(gateway, owner)
     yield from show(browser, gateway, {**SIGNED_OUT, **{page.name: page.path for page in once if not page.signed_in}})

@@ -1,12 +1,13 @@
 """`/console/sessions`: sessions of agents with their turns, tokens, cost and cache hits; and one as a timeline."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 from urllib.parse import urlencode
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from gateway.accounts.agent_budgets import find_agent_budgets
 from gateway.accounts.projects import list_projects
@@ -26,6 +27,7 @@ from gateway.surfaces.console.earlier_requests import INLINE_BYTES, compare_requ
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.plots import build_plot
+from gateway.surfaces.console.request_sharing import draft_of_session, end_link, make_link, show_links
 from gateway.surfaces.console.session_branches import (
     CAUSES,
     MAIN,
@@ -128,7 +130,7 @@ COLOURS = {"Read from the cache": "s1", "Written to the cache": "s2", "Not cache
 
 def show_turns(call: PageCall) -> Outbound:
     """Show the turns of a session."""
-    project_id, session = call.arguments.get("projectId", ""), call.arguments.get("session", "")[:MAX_NAME_LENGTH]
+    project_id, session = _read_name(call)
     scopes = request_log_reader_module.scopes_of(call.visitor, project_id)
     database = call.services.store.database
     found = search_log(database, scopes, LogFilter(session=session), None, MAX_TURNS) if session else LogPage([], None)
@@ -137,12 +139,43 @@ def show_turns(call: PageCall) -> Outbound:
     return show_session_turns(call, session, found)
 
 
-def show_session_turns(call: PageCall, session: str, found: LogPage, **shown: Any) -> Outbound:
-    """Show these requests of a session, newest first, as its turns. `shown` are further values of the template."""
+def share(call: PageCall) -> Outbound:
+    """Make a link by which colleagues see the session."""
+    return _show_result(call, make_link(call, draft_of_session(*_read_name(call), call.visitor)))
+
+
+def unshare(call: PageCall) -> Outbound:
+    """End a link to the session."""
+    return _show_result(call, end_link(call, draft_of_session(*_read_name(call), call.visitor)))
+
+
+def _show_result(call: PageCall, message: str) -> Outbound:
+    """Show the session that a form names, with the result of its button."""
+    query = urlencode(dict(zip(("projectId", "session"), _read_name(call), strict=True)))
+    return show_turns(PageCall(call.visitor, replace(call.inbound, query=query), message=message))
+
+
+def _read_name(call: PageCall) -> tuple[str, str]:
+    """Return the project and the session of the address, or of the form that was pressed."""
+    given = {**call.arguments, **call.form}
+    return given.get("projectId", ""), given.get("session", "")[:MAX_NAME_LENGTH]
+
+
+def show_session_turns(
+    call: PageCall,
+    session: str,
+    found: LogPage,
+    shared: Mapping[str, Any] | None = None,
+    with_payloads: bool = True,
+) -> Outbound:
+    """Show these requests of a session, newest first, as its turns. `shared` describes the link by which the page was
+    opened, if by one."""
     turns = read_turns(reversed(found.requests))
     branches = find_branches(turns)
-    _name_branches(call.visitor, branches)
-    first_changes = _find_changes(call.visitor, branches)
+    first_changes: dict[str, str] = {}
+    if with_payloads:
+        _name_branches(call.visitor, branches)
+        first_changes = _find_changes(call.visitor, branches)
     project_id = f"proj_{found.requests[0].owner.project.hex()}"
     steps = [to_datetime(turn.begins_us).strftime("%Y-%m-%dT%H:%M:%S") for turn in turns]
     tokens = {
@@ -153,8 +186,10 @@ def show_session_turns(call: PageCall, session: str, found: LogPage, **shown: An
     }
     values = {
         "path": PATH,
-        "session": session,
-        "project_id": project_id,
+        "name_fields": {"projectId": project_id, "session": session},
+        "requests_path": shared["path"] if shared else "/console/logs",
+        "shared": shared,
+        "links": [] if shared else show_links(call, draft_of_session(project_id, session, call.visitor)),
         "logs": "?" + urlencode({"projectId": project_id, "session": session}),
         "turns": _show_turns(call, turns, branches),
         "lanes": draw_lanes(turns, branches),
@@ -170,7 +205,7 @@ def show_session_turns(call: PageCall, session: str, found: LogPage, **shown: An
         "tokens_plot": build_plot(steps, tokens, round_count, COLOURS),
         "cost_plot": build_plot(steps, {"Cost": [turn.cost_nusd for turn in turns]}, round_usd),
     }
-    return call.page("session.html", session, **{**values, **shown})
+    return call.page("session.html", session, **values)
 
 
 def _show_turns(call: PageCall, turns: Sequence[ShownTurn], branches: Sequence[Branch]) -> list[dict[str, Any]]:
@@ -262,4 +297,7 @@ def _read_budget(
     return {"used_nusd": status.usage_nusd, "limit_nusd": limit}
 
 
-OPERATIONS: tuple[Operation, ...] = (*page_operations(PATH, show_list), *page_operations(TURNS_PATH, show_turns))
+OPERATIONS: tuple[Operation, ...] = (
+    *page_operations(PATH, show_list),
+    *page_operations(TURNS_PATH, show_turns, {"share": share, "unshare": unshare}),
+)

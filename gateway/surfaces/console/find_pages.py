@@ -8,6 +8,8 @@ from msgspec import Struct
 from gateway.accounts import saved_views
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
+from gateway.accounts.saved_views import EXPLORE, LOGS
+from gateway.callers.permissions import Permission
 from gateway.errors import GatewayError
 from gateway.surfaces.console.organization_choice import list_visible_keys
 from gateway.surfaces.console.page_calls import PageCall, page_operations
@@ -20,6 +22,7 @@ TITLE = "Find"
 PATH = "/console/find"
 MAX_LENGTH = 200  # characters of what is searched
 MOST = 8  # of each kind
+VIEWS: tuple[tuple[Permission, str], ...] = (("usage:read", EXPLORE), ("logs:read", LOGS))
 LEAST_ID = 6  # characters of something that may be the id of a request
 
 
@@ -100,11 +103,11 @@ def _list_people(visitor: Visitor) -> Iterator[Found]:
 
 
 def _list_views(visitor: Visitor) -> Iterator[Found]:
-    if not visitor.may("usage:read"):
-        return
     database = visitor.services.store.database
-    for view in saved_views.list_views(database, visitor.memberships.keys(), visitor.user_id):
-        yield Found("View", view.name, f"/console/explore/views/{view.id}")
+    for permission, page in VIEWS:
+        if visitor.may(permission):
+            for view in saved_views.list_views(database, visitor.memberships.keys(), visitor.user_id, page):
+                yield Found("View", view.name, f"/console/{page}/views/{view.id}")
 
 
 OPERATIONS: tuple[Operation, ...] = page_operations(PATH, show)

@@ -22,6 +22,7 @@ from gateway.routing.record import RoutingDecision
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.console.earlier_requests import find_turn_before
 from gateway.surfaces.console.page_calls import PageCall, page_operations
+from gateway.surfaces.console.request_sharing import draft_of_request, end_link, make_link, show_links
 from gateway.surfaces.console.routing_pages import describe_decision
 from gateway.surfaces.console.shown_conversation import ShownConversation, write_pretty
 from gateway.surfaces.console.shown_operations import is_text, read_payload
@@ -134,11 +135,27 @@ NO_PAYLOAD = ShownPayload()
 
 def show_details(call: PageCall) -> Outbound:
     """Show a request with its upstream calls and their costs, the routing decision and the payload."""
-    return show_found(call, request_log_reader_module.find_one(call.visitor, call.params["log_id"][:80]))
+    return show_found(call, _find(call))
 
 
-def show_found(call: PageCall, request: LoggedRequest, **shown: Any) -> Outbound:
-    """Show a request that the visitor may see. `shown` are further values of the template."""
+def share(call: PageCall) -> str:
+    """Make a link by which colleagues see the request."""
+    return make_link(call, draft_of_request(_find(call), call.visitor))
+
+
+def unshare(call: PageCall) -> str:
+    """End a link to the request."""
+    return end_link(call, draft_of_request(_find(call), call.visitor))
+
+
+def _find(call: PageCall) -> LoggedRequest:
+    return request_log_reader_module.find_one(call.visitor, call.params["log_id"][:80])
+
+
+def show_found(
+    call: PageCall, request: LoggedRequest, shared: Mapping[str, Any] | None = None, with_payload: bool = True
+) -> Outbound:
+    """Show a request that the visitor may see. `shared` describes the link by which it was opened, if by one."""
     visitor = call.visitor
     video_url = ""
     if request.operation == VIDEOS:
@@ -162,11 +179,12 @@ def show_found(call: PageCall, request: LoggedRequest, **shown: Any) -> Outbound
         "video_url": video_url,
         "label": _label,
         "manages": visitor.manages("projects:write"),
-        "payload": read_shown(visitor, request),
-        "shared": None,
+        "payload": read_shown(visitor, request) if with_payload else NO_PAYLOAD,
+        "shared": shared,
+        "links": [] if shared else show_links(call, draft_of_request(request, visitor)),
         "session_query": urlencode({"projectId": log["projectId"], "session": request.session}),
     }
-    return call.page("requests/request.html", "Request", **{**values, **shown})
+    return call.page("requests/request.html", "Request", **values)
 
 
 def _sum_costs(attempts: list[dict[str, Any]]) -> list[tuple[str, int]]:
@@ -244,7 +262,7 @@ CHANGES_PATH = f"{REQUEST_PATH}/changes"
 
 def show_changes(call: PageCall) -> Outbound:
     """Show what a request adds to the turn before, and where its prompt leaves that of the turn before."""
-    request = request_log_reader_module.find_one(call.visitor, call.params["log_id"][:80])
+    request = _find(call)
     earlier = find_turn_before(call.visitor, request)
     return call.page(
         "requests/changes.html",
@@ -295,6 +313,6 @@ def level_of(status: int) -> str:
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    *page_operations(REQUEST_PATH, show_details),
+    *page_operations(REQUEST_PATH, show_details, {"share": share, "unshare": unshare}),
     *page_operations(CHANGES_PATH, show_changes),
 )

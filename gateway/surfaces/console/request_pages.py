@@ -2,19 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from gateway.accounts.chosen_columns import choose_columns, find_columns
 from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
+from gateway.accounts.saved_views import LOGS, SavedView
 from gateway.catalogue.entries import Provider
 from gateway.errors import GatewayError
 from gateway.metering.log.records import LoggedRequest
+from gateway.surfaces.console.explore_views import find_view, read_view, remove, save, show_views
 from gateway.surfaces.console.grouping import NO_APP
-from gateway.surfaces.console.page_calls import PageCall, page_operations
+from gateway.surfaces.console.page_calls import PageCall, page_operations, show_instead
 from gateway.surfaces.console.request_details import level_of, name_provider
 from gateway.surfaces.console.request_histogram import plot_requests
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
@@ -49,11 +52,78 @@ FURTHER_FILTERS = {
 # The filters that a click sets or removes.
 CHIPS = (("Failed", "failed", "true"), ("Slow", "minDurationMs", "10000"), ("Expensive", "minCost", "0.1"))
 PERIODS = {"1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", "30d": "Last 30 days"}
+NO_NAMES: Mapping[str, str] = {}
 FILTERS = tuple(field.data_key or name for name, field in LogsQuery().fields.items())
+
+
+class LogColumn(NamedTuple):
+    """A column of the list that people choose. `usual`: it is shown as long as they choose none."""
+
+    name: str
+    title: str
+    style: str
+    usual: bool = True
+
+
+COLUMNS = (
+    LogColumn("key", "API key", "more"),
+    LogColumn("person", "Person", "brief extra"),
+    LogColumn("app", "App", "brief extra late"),
+    LogColumn("project", "Project", "brief chosen", False),
+    LogColumn("operation", "Operation", "brief chosen", False),
+    LogColumn("session", "Session", "brief chosen", False),
+    LogColumn("label", "x-request-id", "brief chosen", False),
+    LogColumn("tags", "Metadata", "brief chosen", False),
+    LogColumn("finish", "Finish reason", "brief chosen", False),
+    LogColumn("tokens", "Tokens in / out", "number"),
+    LogColumn("cached", "From cache", "number chosen", False),
+    LogColumn("first", "First token", "number chosen", False),
+    LogColumn("duration", "Duration", "number figure"),
+    LogColumn("cost", "Cost", "number amount"),
+)
+MAX_TAGS_LENGTH = 200
 
 
 def show_list(call: PageCall) -> Outbound:
     """Show the newest requests that match the filters, with a link to older requests."""
+    return _show_list(call, None)
+
+
+def show_view(call: PageCall) -> Outbound:
+    """Show the requests of a saved view."""
+    view = find_view(call, LOGS)
+    query = urlencode(read_view(view, call.arguments))
+    return _show_list(replace(call, inbound=replace(call.inbound, query=query)), view)
+
+
+def remove_saved(call: PageCall) -> Outbound:
+    """Remove a saved view, and show all requests."""
+    return show_instead(call, PATH, show_list, remove(call, LOGS))
+
+
+def save_filters(call: PageCall) -> str:
+    """Save the filters of the page with a name."""
+    return save(call, LOGS, FILTERS)
+
+
+def change_columns(call: PageCall) -> str:
+    """Keep the columns that the visitor chose; the usual ones are not kept."""
+    chosen = [column.name for column in COLUMNS if f"column-{column.name}" in call.form]
+    if chosen == [column.name for column in COLUMNS if column.usual]:
+        chosen = []
+    choose_columns(call.services.store.database, call.visitor.user_id, LOGS, chosen)
+    return "The columns are changed."
+
+
+def _columns_of(call: PageCall) -> list[LogColumn]:
+    names = find_columns(call.services.store.database, call.visitor.user_id, LOGS)
+    if not names:
+        return [column for column in COLUMNS if column.usual]
+    # Chosen ones are not hidden where there is little room.
+    return [one._replace(style=one.style.replace(" extra", "")) for one in COLUMNS if one.name in names]
+
+
+def _show_list(call: PageCall, view: SavedView | None) -> Outbound:
     visitor = call.visitor
     arguments = call.arguments
     live = arguments.get("live") == "1"
@@ -66,7 +136,8 @@ def show_list(call: PageCall) -> Outbound:
         )
         names = {**keys, **{f"mem_{ident}": name for ident, (_, name) in people.items()}}
         providers = call.services.routing.catalogue.current().providers
-        shown["rows"] = [_show_row(request, names, providers) for request in log_page.requests]
+        projects = dict(_projects_of(visitor))
+        shown["rows"] = [_show_row(request, names, providers, projects) for request in log_page.requests]
         cursor = request_log_reader_module.write_cursor(log_page)
         if cursor is not None and not live:
             shown["older"] = "?" + urlencode({**arguments, "cursor": cursor})
@@ -82,7 +153,9 @@ def show_list(call: PageCall) -> Outbound:
     is_part = live or bool(arguments.get("cursor")) or call.error is not None
     return call.page(
         "requests/requests.html",
-        TITLE,
+        TITLE if view is None else view.name,
+        columns=_columns_of(call),
+        all_columns=COLUMNS,
         histogram=None if is_part else plot_requests(call, chosen),
         path=PATH,
         live=live,
@@ -100,6 +173,7 @@ def show_list(call: PageCall) -> Outbound:
         periods=list(PERIODS.items()),
         more=[(name, *texts) for name, texts in FURTHER_FILTERS.items()],
         export=urlencode(chosen),
+        **show_views(call, arguments, view, LOGS, FILTERS),
         **shown,
     )
 
@@ -140,14 +214,24 @@ def _projects_of(visitor: Visitor) -> list[tuple[str, str]]:
     return [("", "All projects"), *((project.id, project.name) for project in projects)]
 
 
-def _show_row(request: LoggedRequest, names: Mapping[str, str], providers: Mapping[str, Provider]) -> dict[str, Any]:
+def _show_row(
+    request: LoggedRequest,
+    names: Mapping[str, str],
+    providers: Mapping[str, Provider],
+    projects: Mapping[str, str] = NO_NAMES,
+) -> dict[str, Any]:
     row: dict[str, Any] = to_builtins(show_request(request))
+    size = sum(one.input + one.cache_read + one.cache_write for one in request.attempts)
     return {
         **row,
         "tokens": f"{request.input_tokens:,} / {request.output_tokens:,}" if request.attempts else "",
         "provider_name": name_provider(row["provider"], providers),
         "key": names.get(row["apiKeyId"], row["apiKeyId"]),
         "person": names.get(f"mem_{request.owner.member.hex()}", ""),
+        "project": projects.get(row["projectId"], ""),
+        "tags": ", ".join(f"{name}: {value}" for name, value in request.tags.items())[:MAX_TAGS_LENGTH],
+        "cache_share": sum(one.cache_read for one in request.attempts) * 100 // size if size else 0,
+        "ttft_ms": request.last.ttft_ms if request.last else 0,
         "level": level_of(request.status),
     }
 
@@ -159,4 +243,7 @@ def show_short(call: PageCall, requests: Sequence[LoggedRequest]) -> list[dict[s
     return [_show_row(request, names, providers) for request in requests]
 
 
-OPERATIONS: tuple[Operation, ...] = page_operations(PATH, show_list)
+OPERATIONS: tuple[Operation, ...] = (
+    *page_operations(PATH, show_list, {"save_view": save_filters, "columns": change_columns}),
+    *page_operations(f"{PATH}/views/<view_id>", show_view, {"remove_view": remove_saved}),
+)

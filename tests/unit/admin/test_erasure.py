@@ -8,9 +8,21 @@ import orjson
 import pytest
 
 from gateway import ids
-from gateway.accounts import audit, key_tags, keys, members, organizations, playground_presets, projects, saved_views
+from gateway.accounts import (
+    audit,
+    key_tags,
+    keys,
+    members,
+    organizations,
+    playground_presets,
+    projects,
+    request_shares,
+    saved_views,
+)
+from gateway.accounts.chosen_columns import choose_columns
 from gateway.accounts.limit_drafts import LimitDraft
 from gateway.accounts.members import MemberInfo
+from gateway.accounts.request_shares import SESSION, RequestShare
 from gateway.accounts.spending_limits import SpendingLimits
 from gateway.admin.erasure import KIND, PAGE_ROWS, ErasureJob, erase_member, export_member
 from gateway.batches.batch_table import BatchJob, BatchRows
@@ -142,6 +154,9 @@ def test_a_person_is_in_no_table_after_the_job_and_colleagues_keep_theirs(databa
     saved_views.add(database, site.id, person.user_id, NAME, f"userId={EMAIL}", True)
     place = (site.id, site.project_id)
     playground_presets.save(database, Vault(("k" * 32,)), place, person.user_id, NAME, "{}", True)
+    share = RequestShare("", site.id, site.project_id, person.user_id, person.id, SESSION, EMAIL, 0)
+    request_shares.add(database, share)
+    choose_columns(database, person.user_id, "logs", ["cost"])
     facts = {"organization": site.id, "member": EMAIL}
     AlertHistory(database).begin(StateChange("budget.spent", "budget 1", f"{EMAIL} spent it", facts=facts), 1)
     rule = limits.find(site.id, "users").rule

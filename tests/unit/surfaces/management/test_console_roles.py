@@ -15,7 +15,8 @@ from support.console import CSRF, open_page
 from support.console_walk import Walk, signed_in_rows, submit, walk
 from support.management import Person, Tenants
 
-from gateway.accounts import members, saved_views, scoped_roles
+from gateway.accounts import members, request_shares, saved_views, scoped_roles
+from gateway.accounts.request_shares import SESSION, RequestShare
 from gateway.callers.permissions import RANKS
 
 pytestmark = pytest.mark.slow
@@ -112,7 +113,12 @@ def _rest(person: Person) -> tuple:
 def furnish(tenants: Tenants, owner: Person) -> None:
     organization = owner.organization_id
     tenants.services.billing.ledger.grant(organization, 10**9, organization)
-    saved_views.add(tenants.services.store.database, organization, owner.user_id, "Models", "groupBy=model", True)
+    database = tenants.services.store.database
+    saved_views.add(database, organization, owner.user_id, "Models", "groupBy=model", True)
+    saved_views.add(database, organization, owner.user_id, "Failed", "failed=true", True, saved_views.LOGS)
+    session = RequestShare("", organization, owner.project_id, owner.user_id, "", SESSION, "walk", 0)
+    request_shares.add(database, session)
+    tenants.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "retain"})
     key = {"organizationId": organization, "provider": "openai", "token": "sk-0123456789abcdef"}
     tenants.ok("POST", "/keys/provider", owner, key)
     limit = {"subjects": ["organization"], "amount": "5000"}

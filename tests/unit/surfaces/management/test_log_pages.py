@@ -73,7 +73,7 @@ def test_a_decision_names_the_providers_that_were_excluded(used: Tenants) -> Non
 def test_the_fields_narrow_the_list_and_keep_what_was_given(used: Tenants) -> None:
     owner = used["acme owner"]
     _, page, _ = read(used, "/console/logs?metadata=team:search&status=200&model=", owner)
-    assert page.count("/console/logs/") == 1 and 'value="team:search"' in page
+    assert len(set(re.findall("/console/logs/[0-9a-f]{32}", page))) == 1 and 'value="team:search"' in page
     assert "/logs/export?status=200&amp;metadata=team%3Asearch" in page
     assert "No requests match these filters" in read(used, "/console/logs?errorCode=timeout", owner)[1]
     status, page, _ = read(used, "/console/logs?status=x", owner)
@@ -135,7 +135,7 @@ def test_older_requests_are_behind_a_link(used: Tenants, monkeypatch) -> None:
     [older] = re.findall(r'href="[^"]*(/console/logs\?[^"]+)">Older', page)
     assert "source=unknown" in older
     _, page, _ = read(used, older.replace("&amp;", "&"), owner)
-    assert page.count("/console/logs/") == 1 and "Older" not in page
+    assert len(set(re.findall("/console/logs/[0-9a-f]{32}", page))) == 1 and "Older" not in page
 
 
 def test_no_page_is_a_dead_end(used: Tenants) -> None:
