@@ -40,6 +40,10 @@ def test_members_are_listed_with_role_and_department(client: Client, account: Ac
         client.document("usage", "shares", "--by", "costcenter")
         == account("GET", "/activity/shares?groupBy=costCenter&timeRange=7d")["shares"]
     )
+    assert client.document("usage", "outcomes", "--by", "team") == account(
+        "GET", "/activity/outcomes?groupBy=team&timeRange=7d"
+    )
+    assert "Total" in client.run("usage", "outcomes", "--mine", "-p", account.project_id).stdout
     assert "(not stated)" in client.run("usage", "shares", "--by", "department", "-r", "24h").stdout
     assert "DEPARTMENT" in client.run("usage", "shares", "--by", "department", "-p", account.project_id).stdout
 

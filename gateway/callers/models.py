@@ -21,7 +21,8 @@ class Organization(Base):
     """`policy` is the compliance policy as JSON text, "{}" when there is none. `max_keys` and `max_member_keys` cap the
     active keys of all and of each member: null = as the installation does, 0 = no cap. With `sso_required`, sessions
     need its single sign-on; `break_glass` is the id of the one member who may still use a password.
-    `leads_add_members`: leads add members of the organization to their teams."""
+    `leads_add_members`: leads add members of the organization to their teams. `compare_people`: outcomes are shown by
+    person; `hold_unusual`: keys are held at their usual amount on unusual days."""
 
     id = peewee.CharField(40, primary_key=True)
     name = peewee.CharField(255)
@@ -32,6 +33,8 @@ class Organization(Base):
     sso_required = peewee.BooleanField(default=False)
     break_glass = peewee.CharField(40, default="")
     leads_add_members = peewee.BooleanField(default=False)
+    compare_people = peewee.BooleanField(default=False)
+    hold_unusual = peewee.BooleanField(default=False)
     created_at = TimeField()
     updated_at = TimeField()
 

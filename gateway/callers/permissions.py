@@ -63,6 +63,7 @@ Permission = Literal[
     "alerts:write",
     "usage:read",
     "usage:apps",
+    "outcomes:write",
     "charges:read",
     "credits:read",
     "limits:read",
@@ -153,6 +154,7 @@ TABLE: Mapping[Permission, PermissionRow] = {
         "see usage and costs, and export them", READERS, DEVELOPERS, lead=True, project_admin=True
     ),
     "usage:apps": PermissionRow("see the apps that used a project", READERS, project_admin=True),
+    "outcomes:write": PermissionRow("let people be compared by outcomes, and unusual keys be held", OWNERS),
     "charges:read": PermissionRow("export the charges of a month (FOCUS)", FINANCE),
     "credits:read": PermissionRow("see credits, ledger and discounts", FINANCE),
     "limits:read": PermissionRow("see the limits of the organization and what is used of them", READERS, lead=True),

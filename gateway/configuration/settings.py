@@ -307,6 +307,7 @@ class AlertSettings:
     credits_low_usd: float
     model_end_days: Annotated[int, NumberRange(0, MAX_DAYS)]
     thresholds: tuple[Annotated[int, NumberRange(1, 100)], ...]
+    unusual_usd: Annotated[float, NumberRange(0)]
     cache_hits_percent: Annotated[int, NumberRange(0, 50)]
 
 

@@ -544,6 +544,7 @@ JOB_TABLE = (
     RecurringJob("past_alerts", 3600.0, Scope.INSTALLATION, _steps("telemetry.alert_history.forget")),
     RecurringJob("models_ending", 3600.0, Scope.INSTALLATION, _watch_models),
     RecurringJob("budgets_near_end", 15.0, Scope.INSTALLATION, _call("telemetry.budget_watch.scan")),
+    RecurringJob("unusual_days", 300.0, Scope.INSTALLATION, _steps("telemetry.unusual_watch.scan")),
     RecurringJob("session_caches", 60.0, Scope.INSTALLATION, _steps("telemetry.cache_watch.scan")),
     RecurringJob("books", 600.0, Scope.INSTALLATION, _examine_books),
 )

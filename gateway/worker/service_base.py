@@ -41,6 +41,7 @@ from gateway.telemetry.otel import Tracing
 from gateway.telemetry.presence import WorkerPresence
 from gateway.telemetry.request_log_writer import RequestLog
 from gateway.telemetry.request_observers import RequestObservers
+from gateway.telemetry.unusual_days import UnusualWatch
 from gateway.transport import Transport
 from gateway.transport.answer_room import AnswerRoom
 from gateway.transport.mail import Mailer
@@ -170,6 +171,9 @@ def _open_telemetry(
         alert_history=history,
         mail=MailQueue(store.documents, store.vault, mailer, clock),
         model_watch=ModelWatch(states, clock, settings.alerts.model_end_days),
+        unusual_watch=UnusualWatch(
+            store.database, store.control, store.documents, states, round(settings.alerts.unusual_usd * NANO)
+        ),
         cache_watch=CacheWatch(store.database, states, clock, settings.alerts.cache_hits_percent),
         presence=WorkerPresence(
             store.documents,

@@ -92,6 +92,7 @@ from gateway.telemetry.otel import Tracing
 from gateway.telemetry.presence import WorkerPresence
 from gateway.telemetry.request_log_writer import RequestLog
 from gateway.telemetry.request_observers import RequestObservers
+from gateway.telemetry.unusual_days import UnusualWatch
 from gateway.transport import Transport
 from gateway.videos.video_jobs import Videos
 from gateway.worker import accepted_configuration
@@ -232,6 +233,7 @@ class TelemetryServices:
     mail: MailQueue
     model_watch: ModelWatch
     cache_watch: CacheWatch
+    unusual_watch: UnusualWatch
     presence: WorkerPresence
     agent_signals: AgentSignals
     outcomes: OutcomeBook

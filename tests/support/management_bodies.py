@@ -22,6 +22,7 @@ BODIES = {
     "NewInvitation": lambda p: {"email": "spy@example.com", "role": "owner"},
     "TeamName": lambda p: {"name": "Spies"},
     "RateChange": lambda p: {"requestsPerMinute": 1},
+    "OutcomeSettingsChange": lambda p: {"comparePeople": True},
     "SettingsChange": lambda p: {"settings": {"model": "auto"}},
     "Approval": lambda p: {"userCode": "BCDF-GHJK"},
     "SessionBudgetChange": lambda p: {"sessionBudget": "1"},

@@ -105,6 +105,9 @@ MANAGE = {
         managed-settings set {organization} '{{"model": "sonnet"}}'
         managed-settings show {organization}
         managed-settings remove {organization}
+        outcomes set {organization} --compare-people
+        outcomes settings {organization}
+        outcomes show --by person
         teams remove {team} {member}
         teams delete {team}
         keys delete {key}
@@ -279,6 +282,7 @@ CLIENT = """
     projects remove-admin "{project}" {member}
     usage --by model
     usage shares --by person
+    usage outcomes --by team
     usage sources -p "{project}"
     models -s gpt-4o-mini
     launch --list

@@ -35,6 +35,8 @@ SHARES = (
     *("team", "person", "costCenter", "department", "division", "organization", "employeeNumber"),
     *("tag", "session", "provider", "model", "key", "app"),
 )
+# The groups of `GET /activity/outcomes`.
+OUTCOME_GROUPS = ("team", "project", "model", "person", "key", "session")
 NOT_STATED = "(not stated)"
 FIGURES = (Column("REQUESTS", number=True), Column("TOKENS", number=True), Column("COST", number=True))
 NO_REQUESTS = "There were no requests."
@@ -326,6 +328,71 @@ def shares(
 def _count(row: Record, name: str) -> int:
     value = row.get(name)
     return value if isinstance(value, int) else 0
+
+
+@usage.command("outcomes")
+@click.option("--by", type=click.Choice(OUTCOME_GROUPS, case_sensitive=False), help="The group (default: days).")
+@click.option("--mine", is_flag=True, help="Only what your own keys did.")
+@click.option("-p", "--project", metavar="PROJECT", help="One project, by id or name (default: all).")
+@click.option("-r", "--range", "span", metavar="RANGE", help=f"{', '.join(RANGES)} (default: {DEFAULT_RANGE}).")
+@click.option("--from", "first", metavar="DATE", help="First day, YYYY-MM-DD.")
+@click.option("--to", "last", metavar="DATE", help="Last day, YYYY-MM-DD (default: today).")
+@json_option
+@pass_context
+def outcomes(
+    context: ClientContext,
+    by: str | None,
+    mine: bool,
+    project: str | None,
+    span: str | None,
+    first: str | None,
+    last: str | None,
+) -> None:
+    """Show what coding agents brought: commits, pull requests, lines and accepted edits, with the cost of each."""
+    window, label = read_window(span, RANGES, first, last)
+    query: Query = {**window}
+    if by:
+        query["groupBy"] = by
+    if mine:
+        query["mine"] = "true"
+    if project:
+        query["projectId"] = project_id_of(context, project)
+    answer = context.client.management("GET", "/activity/outcomes", query=query)
+    if context.output.as_json:
+        context.output.document(answer)
+        return
+    listed = list_of(answer, "groups" if by else "steps")
+    cells = [_outcome_cells(str(row.get("name" if by else "date") or NOT_STATED), row) for row in listed]
+    total = answer.get("total")
+    if isinstance(total, dict):
+        cells.append(_outcome_cells("Total", total))
+    context.output.fields((("Outcomes", f"{_place(query.get('projectId'), None)} ({label})"),))
+    context.output.data("")
+    context.output.table((Column((by or "day").upper(), shorten=True), *OUTCOME_COLUMNS), cells, NO_REQUESTS)
+
+
+OUTCOME_COLUMNS = tuple(
+    Column(name, number=True)
+    for name in ("COST", "EDITS", "COST EACH", "COMMITS", "COST EACH", "PULL REQUESTS", "COST EACH", "LINES")
+)
+
+
+def _outcome_cells(name: str, row: Record) -> tuple[str, ...]:
+    return (
+        name,
+        show_usd(row.get("agentCost")),
+        show_number(row.get("editsAccepted")),
+        _each(row.get("costPerAcceptedEdit")),
+        show_number(row.get("commits")),
+        _each(row.get("costPerCommit")),
+        show_number(row.get("pullRequests")),
+        _each(row.get("costPerPullRequest")),
+        f"+{show_number(row.get('linesAdded'))} -{show_number(row.get('linesRemoved'))}",
+    )
+
+
+def _each(cost: object) -> str:
+    return "-" if cost is None else show_usd(cost)
 
 
 @usage.command("sources")

@@ -205,7 +205,7 @@ def read_share_answers(visitor: Visitor, fields: dict[str, Any]) -> list[ShareAn
     window = read_window(fields, visitor.services.clock.now_us())
     owners = owners_of(visitor, fields.get("projectId"))
     keys = {ident: key for ident, key in visible_keys(visitor).items() if _is_owned(owners, ident, key.project_id)}
-    names, teams = _names_of(visitor)
+    names, teams = names_of(visitor)
     names |= {ident: key.description for ident, key in keys.items()}
     span = Span(window.span.first, window.span.end, "all")
     database = visitor.services.store.database
@@ -217,7 +217,7 @@ def _is_owned(owners: Owners, key_id: str, project_id: str) -> bool:
     return project_id in owners.project_ids or key_id in owners.key_ids
 
 
-def _names_of(visitor: Visitor) -> tuple[dict[str, str], dict[str, list[str]]]:
+def names_of(visitor: Visitor) -> tuple[dict[str, str], dict[str, list[str]]]:
     """Return the names of people and teams, and the teams of each member."""
     names = {}
     teams: dict[str, list[str]] = {}

@@ -1,0 +1,180 @@
+"""`/activity/outcomes`: what coding agents brought beside what they cost; `/orgs/…/outcome-settings`: whether people
+are compared by it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.accounts.outcome_settings import OutcomeSettings, change_settings, find_settings
+from gateway.accounts.projects import list_projects
+from gateway.errors import Forbidden
+from gateway.metering.activity import Owners
+from gateway.reports.outcomes import GROUPS, PERSONAL, OutcomeQuestion, OutcomeSum, read_report
+from gateway.surfaces.management.access_groups import anywhere, in_organization
+from gateway.surfaces.management.activity_routes import names_of
+from gateway.surfaces.management.answers import OutcomeCounts
+from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.visitors.report_windows import RANGES, ReportRange, read_window
+from gateway.surfaces.visitors.usage_report import MAX_DATE_LENGTH, UsageScope, scope_of
+from gateway.surfaces.visitors.validation_schemas import Body, OneOf, QueryFlag, StrictBody, StrictBoolean, TextField
+from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.web.answer_structs import Answer, Usd
+from gateway.surfaces.web.http import Operation
+
+TAG = "Outcomes"
+NOT_COMPARED = "people_not_compared"
+HINT = (
+    "This organization does not compare people: group by team, project or model, ask for your own figures with "
+    "mine=true, or let an owner turn comparePeople on."
+)
+
+
+class OutcomesQuery(Body):
+    projectId = TextField(1, 80)
+    groupBy = OneOf(GROUPS, about="How the outcomes are split: person, key and session need comparePeople, or mine.")
+    mine = QueryFlag(about="Only what your own keys did.")
+    timeRange = OneOf(tuple(RANGES))
+    first = TextField(1, MAX_DATE_LENGTH, data_key="from")
+    last = TextField(1, MAX_DATE_LENGTH, data_key="to")
+    timezone = TextField(1, 64, load_default="UTC")
+
+
+class OutcomeSettingsChange(StrictBody):
+    """Absent members stay unchanged."""
+
+    comparePeople = StrictBoolean("Whether outcomes are shown by person, key and session to those who see all usage.")
+    holdUnusual = StrictBoolean("Whether a key that spends unusually much on a day is held at its usual amount.")
+
+
+class OutcomeSettingsAnswer(Answer):
+    compare_people: bool
+    hold_unusual: bool
+
+
+class OutcomeAnswer(OutcomeCounts):
+    """`cost` is all spending. `agentCost` is that of the keys from which agents reported something, and prices each
+    outcome; null without any."""
+
+    request_count: int
+    cost: Usd
+    agent_cost: Usd
+    cost_per_accepted_edit: Usd | None
+    cost_per_commit: Usd | None
+    cost_per_pull_request: Usd | None
+
+
+class OutcomeStepAnswer(OutcomeAnswer):
+    date: str
+
+
+class OutcomeGroupAnswer(OutcomeAnswer):
+    """An empty `id` is what has no value."""
+
+    columns = (
+        *("name", "cost", "edits_accepted", "cost_per_accepted_edit", "commits", "cost_per_commit"),
+        *("pull_requests", "cost_per_pull_request", "lines_added", "lines_removed"),
+    )
+    id: str
+    name: str
+
+
+class OutcomesAnswer(Answer):
+    """The outcomes of a period: in all, by day (by hour for periods of hours), and by the group."""
+
+    total: OutcomeAnswer
+    steps: list[OutcomeStepAnswer]
+    groups: list[OutcomeGroupAnswer]
+
+
+def show_outcomes(call: ManagedCall[None]) -> OutcomesAnswer:
+    """Commits, pull requests, lines, edits and active time that coding agents reported, beside the spending of the same
+    period. A developer sees what their own keys did, a lead what the team's did."""
+    return read_outcomes(call.visitor, call.fields)
+
+
+def read_outcomes(visitor: Visitor, given: Mapping[str, Any]) -> OutcomesAnswer:
+    """Return the answer to an OutcomesQuery, as the visitor may see it. Forbidden (people_not_compared)."""
+    group = given.get("groupBy") or ""
+    window = read_window(given, visitor.services.clock.now_us())
+    scope = scope_of(visitor, given.get("projectId"))
+    mine = _own_keys(visitor, scope)
+    if given.get("mine") == "true":
+        scope = UsageScope(Owners(key_ids=tuple(mine)), {ident: scope.keys[ident] for ident in mine})
+    elif group in PERSONAL and not compares_people(visitor, scope):
+        raise Forbidden(HINT, code=NOT_COMPARED)
+    names, teams = names_of(visitor)
+    names |= {ident: key.description for ident, key in scope.keys.items()}
+    database = visitor.services.store.database
+    names |= {project.id: project.name for project in list_projects(database, list(visitor.memberships), archived=True)}
+    report = read_report(database, OutcomeQuestion(scope.owners, window.span, group, scope.keys, teams))
+    return OutcomesAnswer(
+        _show(OutcomeAnswer, report.total),
+        _show_steps(report.steps, window),
+        [_show(OutcomeGroupAnswer, one, id=one.id, name=names.get(one.id, one.id)) for one in report.groups],
+    )
+
+
+def compares_people(visitor: Visitor, scope: UsageScope) -> bool:
+    """Return whether a visitor may see these keys apart: all are the visitor's own, or the owners of their
+    organizations let people be compared."""
+    foreign = scope.keys.keys() - set(_own_keys(visitor, scope))
+    organizations = {scope.keys[ident].organization_id for ident in foreign}
+    database = visitor.services.store.database
+    return all(find_settings(database, ident).compare_people for ident in organizations)
+
+
+def _own_keys(visitor: Visitor, scope: UsageScope) -> list[str]:
+    own = {member.id for member in visitor.memberships.values()}
+    return [ident for ident, key in scope.keys.items() if key.member_id in own]
+
+
+def _show_steps(steps: Mapping[int, OutcomeSum], window: ReportRange) -> list[OutcomeStepAnswer]:
+    labelled: dict[str, OutcomeSum] = {label: OutcomeSum("") for label in window.padding}
+    labelled |= {window.label(step): sums for step, sums in steps.items()}
+    return [_show(OutcomeStepAnswer, sums, date=label) for label, sums in sorted(labelled.items())]
+
+
+def _show(kind: Any, sums: OutcomeSum, **more: str) -> Any:
+    return kind.of(
+        sums.outcomes,
+        request_count=sums.requests,
+        cost=sums.cost_nusd,
+        agent_cost=sums.agent_cost_nusd,
+        cost_per_accepted_edit=sums.cost_per("edits_accepted"),
+        cost_per_commit=sums.cost_per("commits"),
+        cost_per_pull_request=sums.cost_per("pull_requests"),
+        **more,
+    )
+
+
+def show_settings(call: ManagedCall[str]) -> OutcomeSettingsAnswer:
+    """Whether people are compared by outcomes, and whether unusual keys are held."""
+    return OutcomeSettingsAnswer.of(find_settings(call.database, call.subject))
+
+
+def set_settings(call: ManagedCall[str]) -> OutcomeSettingsAnswer:
+    """Change these settings. Both are off until an owner turns them on."""
+    given = call.fields
+    settings: OutcomeSettings = change_settings(
+        *call.stores,
+        call.subject,
+        actor=call.actor,
+        compare_people=given.get("comparePeople"),
+        hold_unusual=given.get("holdUnusual"),
+    )
+    return OutcomeSettingsAnswer.of(settings)
+
+
+SETTINGS = "/orgs/<organization_id>/outcome-settings"
+
+OPERATIONS: tuple[Operation, ...] = (
+    managed("GET", "/activity/outcomes", show_outcomes, "Outcomes of coding agents, and their cost", tag=TAG,
+            who=anywhere("usage:read"), scope="usage:read", query=OutcomesQuery,
+            commands=("outcomes show .groups --by=groupBy! --project=projectId --range=timeRange ...",)),
+    managed("GET", SETTINGS, show_settings, "Show the settings for outcomes", tag=TAG,
+            who=in_organization("organization:read"), scope="settings:read",
+            commands=("outcomes settings",)),
+    managed("PUT", SETTINGS, set_settings, "Change the settings for outcomes", tag=TAG,
+            who=in_organization("outcomes:write"), request=OutcomeSettingsChange,
+            audit="organization.update_outcomes",
+            commands=("outcomes set ...",)),
+)  # fmt: skip
