@@ -13,10 +13,11 @@ from pathlib import Path
 import gevent
 import pytest
 from fakes.openai import Answer, FakeOpenAI
+from support.axe import each_view, find_barriers, load_axe, set_width
 from support.chromium import MARKS, PATIENCE_S, Chromium
 from support.gateways import LocalGateway, local_gateway
 from support.signed_in import sign_in
-from support.watched_pages import HOSTS
+from support.watched_pages import FOLDER, HOSTS, save
 
 from gateway.configuration.settings import Settings
 
@@ -43,6 +44,25 @@ print("</code><script>window.broken = 1</script>")
 ```
 """
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+SHOWN = """There are **two** ways:
+
+1. Read the whole file
+2. Read it in pieces, each as it arrives
+
+| Way | Memory | Time |
+|---|--:|--:|
+| Whole file | 512 MB | 1.2 s |
+| In pieces | 4 MB | 1.3 s |
+
+```python
+def read(path: str) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        while piece := file.read(65536):
+            yield piece
+```
+
+> Prefer pieces for anything that a caller can make large.
+"""
 WATCH = """window.violations = [];
 document.addEventListener("securitypolicyviolation", event => violations.push(event.violatedDirective));
 """
@@ -156,6 +176,43 @@ def test_models_answer_side_by_side_and_hostile_markdown_is_harmless(
     send(browser, "And now?")
     browser.wait_for(f"{FIGURES} === 4")
     assert [message["role"] for message in upstream.calls[-1].body["messages"]] == ["user", "assistant", "user"]
+
+
+def test_each_view_with_answers_and_dialogs_fits_and_is_accessible(browser: Chromium, upstream: FakeOpenAI) -> None:
+    """With SCREENSHOTS=FOLDER it writes a screenshot of each view."""
+    axe = load_axe()
+    shown = Answer(SHOWN, thought="Two ways, a table, an example.")
+    upstream.script(shown, Answer("Read it in pieces.", tools=(("get_weather", '{"city": "Oslo"}'),)))
+    set_width(browser, 1400)
+    click(browser, "Add a model")
+    choose(browser, "gpt-4o-mini", 1)
+    fill(browser, "#system", "You are a careful engineer.")
+    click(browser, "Add a tool")
+    click(browser, "Fill in an example", "#tool-dialog")
+    click(browser, "Save", "#tool-dialog")
+    send(browser, "How do I read a large file in Python without much memory?")
+    browser.wait_for(f"{FIGURES} === 2 && {IDLE}")
+    opened = {
+        "answers": "",
+        "picker": "document.querySelector('#model-0').click()",
+        "tool": "document.querySelector('#tool-list button').click()",
+        "code": "document.querySelector('#open-code').click()",
+        "history": "document.querySelector('#open-history').click()",
+        "preset": "document.querySelector('#preset-save').click()",
+    }
+    problems: dict[str, str] = {}
+    for name, script in opened.items():
+        browser.run(script)
+        browser.wait_for("!!document.querySelector('dialog[open]')" if script else IDLE)
+        for place in each_view(browser, f"playground-{name}", bool(FOLDER)):
+            assert browser.run("document.documentElement.scrollWidth") <= browser.run("innerWidth"), place
+            if FOLDER:
+                save(browser, place)
+            elif axe:
+                found = find_barriers(browser, axe, place.endswith("dark"))
+                problems |= {problem: place for problem in found if problem not in problems}
+        browser.run("document.querySelector('dialog[open]')?.close()")
+    assert not problems and browser.run("violations") == []
 
 
 def test_finished_blocks_of_a_stream_keep_their_elements(browser: Chromium, upstream: FakeOpenAI) -> None:
