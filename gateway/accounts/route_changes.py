@@ -17,7 +17,7 @@ from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.neutral.request import AUTO, SMART, is_marked
 from gateway.routes.route_book import SMART_NAMES, called_by, is_route_name
-from gateway.routes.route_document import RouteDocument, load_document, write_document
+from gateway.routes.route_document import RouteDocument, load_document, named_models, write_document
 from gateway.store.database import WHOLE, Base, Database, ListSlice, TimeField
 
 MAX_ROUTES = 100  # of an organization
@@ -91,7 +91,7 @@ class RouteVersion(Struct, frozen=True):
 
 def check_targets(document: RouteDocument, known: KnownNames) -> None:
     """InvalidRequest for a target that no request could name."""
-    for model, place in document.models().items():
+    for model, place in named_models(document).items():
         param = f"document.{place}"
         if is_route_name(model):
             raise InvalidRequest(f"The target {model!r} is a route; a route ends at models.", param=param)

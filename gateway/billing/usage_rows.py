@@ -15,7 +15,7 @@ from gateway.catalogue.prices import ORDINARY_TIERS, Charge, cost_of, multiplier
 from gateway.errors import GatewayError
 from gateway.limits.worker_leases import Reservation
 from gateway.metering.models import BASES, BYOK, CAPPED, CREDITS, OVERRUN, RETRIED, SETTLEMENT
-from gateway.metering.route_usage import REFERENCE, REFERENCE_NUSD, ROUTE, RULE, SEEN, VERSION
+from gateway.metering.route_usage import JUDGED, REFERENCE, REFERENCE_NUSD, ROUTE, RULE, SEEN, VERSION
 from gateway.metering.usage_table import INSERT_PLAIN, RECORD, UsageRecord, raw_id
 from gateway.money import MAX_CALL_NUSD, cost
 from gateway.neutral.units import COUNTS, UNITS
@@ -160,6 +160,8 @@ def _add_route(extra: str | None, route: RouteChoice, terms: Terms, attempt: Att
     details |= {ROUTE: route.name, VERSION: route.version, RULE: route.rule, REFERENCE: route.reference}
     if route.turn or route.difficulty:
         details[SEEN] = [route.turn, route.agent, route.difficulty]
+    if route.judged is not None:
+        details[JUDGED] = [route.judged.model, route.judged.outcome, route.judged.request]
     usage = attempt.usage or NO_USAGE
     reference_nusd = route.reference_nusd(usage, mapping, terms.context.at_us, attempt.charge.discount_ppm)
     if reference_nusd is not None:

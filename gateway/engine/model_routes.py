@@ -9,15 +9,17 @@ from gateway.billing.context import RequestContext
 from gateway.billing.request_limits import limits_of
 from gateway.catalogue.catalogue import Catalogue
 from gateway.clock import SECOND_US, Clock
+from gateway.engine.difficulty_judge import DifficultyJudge
 from gateway.errors import GatewayError
 from gateway.ids import keyed_digest
 from gateway.limits.budgets import Budgets, Status
 from gateway.limits.limit_book import LimitBook
 from gateway.limits.limit_rules import WHOLE
 from gateway.neutral.chat import ChatRequest
-from gateway.routes.choices import RouteChoice
+from gateway.routes.choices import JudgedDifficulty, RouteChoice
 from gateway.routes.compiled import BYTES_PER_TOKEN, CompiledRoute, RoutedRequest
 from gateway.routes.route_book import RouteBook
+from gateway.routes.route_document import DIFFICULTIES, Difficulty, Judge
 from gateway.routes.route_prices import NO_MAPPINGS, RoutePrices
 from gateway.routes.turns import conversation_of
 from gateway.routing.cache_lifetimes import CacheLifetimes
@@ -67,8 +69,8 @@ def _share_of(status: Status) -> int | None:
 
 class ModelRoutes:
     """Applies the routes of `book`. `shares` has the used percentages of callers' limits, `sessions` the model of
-    each conversation, and `lifetimes` the time for which its provider keeps its prompt. Conversations are named by
-    digests with the secret `key`."""
+    each conversation, and `lifetimes` the time for which its provider keeps its prompt. `judge` asks models about the
+    difficulty of turns. Conversations are named by digests with the secret `key`."""
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class ModelRoutes:
         lifetimes: CacheLifetimes,
         catalogue: Callable[[], Catalogue],
         key: bytes,
+        judge: DifficultyJudge | None = None,
     ) -> None:
         self.book = book
         self._limits = limits
@@ -87,6 +90,7 @@ class ModelRoutes:
         self._lifetimes = lifetimes
         self.prices = RoutePrices(catalogue)
         self._key = key
+        self.judge = judge
 
     def apply(self, context: RequestContext, request: ChatRequest, remember: bool = True) -> ChatRequest | None:
         """Return the request for the models that its route chooses, and note the choice in the context; None where
@@ -106,6 +110,9 @@ class ModelRoutes:
             teams_of=partial(self.book.teams_of, caller.organization_id, caller.member_id),
             used_of=partial(self._used_of, context),
         )
+        judged: list[JudgedDifficulty] = []
+        if route.judge is not None and self.judge is not None:
+            seen.judge = partial(self._ask, self.judge, context, route.judge, judged, remember)
         rule = route.choose(seen)
         session = (context.session or request.options.session)[:MAX_SESSION_LENGTH]
         models = rule.pick(f"{route.name}\0{session or context.request_id}")
@@ -118,11 +125,30 @@ class ModelRoutes:
         context.route = replace(
             choice,
             difficulty=seen.known_difficulty,
+            judged=judged[0] if judged else None,
             reference=name,
             references=self.prices.mappings_of(name),
             last_resort=route.last_resort,
         )
         return use_models(request, choice.models)
+
+    def _ask(
+        self,
+        asked: DifficultyJudge,
+        context: RequestContext,
+        judge: Judge,
+        judged: list[JudgedDifficulty],
+        may_ask: bool,
+        seen: RoutedRequest,
+    ) -> Difficulty | None:
+        """Return the judgement about a turn, and add it to `judged`; None without a verdict."""
+        texts = seen.texts
+        place = f"{context.caller.project_id}\0{judge.model}\0{context.session}\0{texts.first}\0{texts.last}"
+        found = asked.decide(context, judge, texts, keyed_digest(place, self._key), may_ask)
+        if found is None:
+            return None
+        judged.append(found)
+        return next((level for level in DIFFICULTIES if level == found.difficulty), None)
 
     def _keep(
         self,

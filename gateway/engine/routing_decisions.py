@@ -8,9 +8,9 @@ import orjson
 from gateway.clock import Clock
 from gateway.errors import NotFound, Unavailable
 from gateway.metering.models import CACHED
-from gateway.metering.route_usage import REFERENCE, ROUTE, RULE, VERSION
+from gateway.metering.route_usage import JUDGED, REFERENCE, ROUTE, RULE, VERSION
 from gateway.metering.usage_table import UsageRecord, find, raw_id
-from gateway.routes.choices import RouteChoiceAnswer
+from gateway.routes.choices import JudgeAnswer, RouteChoiceAnswer
 from gateway.routing.decision import Plan
 from gateway.routing.record import Packed, RoutingDecision, leave_out_figures, pack, unpack
 from gateway.runtime.allowances import Allowances
@@ -155,6 +155,9 @@ class Decisions:
             found["route"] = RouteChoiceAnswer(
                 name=route[ROUTE], version=route[VERSION], rule=route[RULE], reference=route[REFERENCE]
             )
+            if JUDGED in route:
+                model, outcome, question = route[JUDGED]
+                found["route"]["judge"] = JudgeAnswer(model=model, outcome=outcome, requestId=question)
         return found
 
     def purge(self, should_continue: ShouldContinue = always) -> int:

@@ -14,6 +14,7 @@ from gateway.store.journal import Row, Statement
 ROUTE, VERSION, RULE = "route", "route_version", "route_rule"
 REFERENCE, REFERENCE_NUSD = "reference", "reference_nusd"
 SEEN = "route_seen"  # [turn, agent, difficulty], each "" where no rule needed it
+JUDGED = "route_judged"  # [model, outcome, id of its request] of the model that judged the difficulty
 MAX_GROUPS = 5000  # of a report
 KEPT_DAYS = 400
 STEP_ROWS = 500

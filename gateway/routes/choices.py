@@ -9,6 +9,28 @@ from gateway.catalogue.prices import cost_of, reduced
 from gateway.money import usd_number
 from gateway.neutral.usage import Usage
 
+# How a model that judges difficulty answered: now, or for an earlier turn with the same text; too late, or not at all.
+DECIDED, KNOWN, LATE, FAILED = "decided", "known", "late", "failed"
+
+
+class JudgedDifficulty(Struct, frozen=True):
+    """The judgement of a model about a turn: `difficulty` is "" if it failed; `request` is the id of the question,
+    which has a usage row of its own."""
+
+    model: str
+    outcome: str
+    difficulty: str
+    request: str
+
+
+class JudgeAnswer(TypedDict):
+    """The model that judged the difficulty, how it answered (decided, known, late or failed), and the id of its own
+    request."""
+
+    model: str
+    outcome: str
+    requestId: str
+
 
 class RouteChoiceAnswer(TypedDict):
     """The choice of a route, as answers show it. `wanted` is the model that the rule names while the session keeps
@@ -22,6 +44,7 @@ class RouteChoiceAnswer(TypedDict):
     turn: NotRequired[str]
     agent: NotRequired[str]
     difficulty: NotRequired[str]
+    judge: NotRequired[JudgeAnswer]
     wanted: NotRequired[str]
     lostCacheCost: NotRequired[float]
 
@@ -30,8 +53,8 @@ class RouteChoice(Struct, frozen=True, eq=False):
     """A version of a route and its rule that chose `models`, tried in this order. `kept`: the session stays with one
     although the rule names another one (`wanted`). `turn`, `agent` and `difficulty` are "" where no rule needed
     them. `lost_cache_nusd` is the price of a changed model, because its provider has not cached the prompt.
-    `references` are the mappings of the reference model, `last_resort` the model that is tried if none of `models` can
-    serve.
+    `judged` is the judgement of a model about the difficulty. `references` are the mappings of the reference model,
+    `last_resort` the model that is tried if none of `models` can serve.
     """
 
     name: str
@@ -41,6 +64,7 @@ class RouteChoice(Struct, frozen=True, eq=False):
     turn: str = ""
     agent: str = ""
     difficulty: str = ""
+    judged: JudgedDifficulty | None = None
     kept: bool = False
     wanted: str = ""
     lost_cache_nusd: int = 0
@@ -82,6 +106,9 @@ def describe(choice: RouteChoice) -> RouteChoiceAnswer:
         shown["agent"] = choice.agent
     if choice.difficulty:
         shown["difficulty"] = choice.difficulty
+    if choice.judged is not None:
+        judged = choice.judged
+        shown["judge"] = JudgeAnswer(model=judged.model, outcome=judged.outcome, requestId=judged.request)
     if choice.kept:
         shown["wanted"] = choice.wanted
     if choice.lost_cache_nusd:

@@ -13,11 +13,13 @@ from gateway.clock import SECOND_US
 from gateway.neutral.chat import ChatRequest
 from gateway.routes.route_document import (
     DAYS,
+    DIFFICULTIES,
     Agent,
     BudgetShare,
     Conditions,
     Difficulty,
     Hours,
+    Judge,
     Range,
     RouteDocument,
     Split,
@@ -34,11 +36,12 @@ STATED = "difficulty"  # the metadata by which an agent states how difficult a t
 
 
 class RoutedRequest:
-    """A request as the rules of a route see it. `teams_of` and `used_of` are called only by rules that need them: the
+    """A request as the rules of a route see it. `judge` is asked for the difficulty of work, and returns none where it
+    cannot tell. `teams_of` and `used_of` are called only by rules that need them: the
     ids of the caller's teams, and the percentage that is used of a limit ("": of the fullest one)."""
 
-    __slots__ = ("_agent", "_difficulty", "_texts", "_turn", "at_us", "headers", "key_id", "metadata", "project_id",
-                 "request", "source", "teams_of", "used_of")  # fmt: skip
+    __slots__ = ("_agent", "_difficulty", "_texts", "_turn", "at_us", "headers", "judge", "key_id", "metadata",
+                 "project_id", "request", "source", "teams_of", "used_of")  # fmt: skip
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class RoutedRequest:
         self.metadata = metadata
         self.teams_of = teams_of
         self.used_of = used_of
+        self.judge: Callable[[RoutedRequest], Difficulty | None] | None = None
         self._texts: TurnTexts | None = None
         self._turn: Turn | None = None
         self._agent: Agent | None = None
@@ -90,11 +94,22 @@ class RoutedRequest:
 
     @property
     def difficulty(self) -> Difficulty:
-        difficulty = self._difficulty
-        if difficulty is None:
-            stated = self.metadata.get(STATED, "")
-            difficulty = self._difficulty = difficulty_of(self.request, self.texts, self.turn, stated)
-        return difficulty
+        found = self._difficulty
+        if found is None:
+            found = self._difficulty = self._judge_difficulty()
+        return found
+
+    def _judge_difficulty(self) -> Difficulty:
+        """Return the difficulty that the agent states, that of the model that judges, or that of the gateway."""
+        stated = self.metadata.get(STATED, "")
+        own = difficulty_of(self.request, self.texts, self.turn, stated)
+        if self.judge is None or self.turn != "work" or stated in DIFFICULTIES:
+            return own
+        judged = self.judge(self)
+        if judged is None:
+            return own
+        # Failures since the text was judged raise the difficulty.
+        return max(judged, own, key=DIFFICULTIES.index) if self.texts.failures else judged
 
     @property
     def known_difficulty(self) -> str:
@@ -163,6 +178,7 @@ class CompiledRoute(Struct, frozen=True, eq=False, weakref=True):
     project_id: str = ""
     models: tuple[str, ...] = ()
     last_resort: str = ""
+    judge: Judge | None = None
 
     def choose(self, request: RoutedRequest) -> CompiledRule:
         """Return the first rule with all of its conditions fulfilled."""
@@ -193,6 +209,7 @@ def compile_route(
         project_id,
         tuple(document.models()),
         last_resort,
+        document.judge if isinstance(document.judge, Judge) else None,
     )
 
 

@@ -29,6 +29,7 @@ MAX_BYTES = 64 << 10  # of a document
 MAX_DEPTH = 4  # members that the path of a body field names
 MAX_WEIGHT = 1_000_000
 MAX_PERCENT = 1000
+MIN_WAIT_MS, MAX_WAIT_MS = 50, 10_000
 CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
 HEADER = re.compile(r"[a-z0-9-]{1,64}")
 # Headers with credentials or of the connection: a rule reads none of them.
@@ -101,15 +102,24 @@ class RouteRule(Struct, forbid_unknown_fields=True, rename="camel", omit_default
     when: Conditions = NO_CONDITIONS
 
 
+class Judge(Struct, forbid_unknown_fields=True, rename="camel", omit_defaults=True, frozen=True):
+    """A model that judges the difficulty of turns, and the longest time to wait for it: then the gateway judges."""
+
+    model: str
+    wait_ms: int = 1_000
+
+
 class RouteDocument(Struct, forbid_unknown_fields=True, rename="camel", omit_defaults=True, frozen=True):
     """A route. The first rule with fulfilled conditions decides, and `otherwise` for all other requests. `reference` is
     the model for the comparison of costs; without one, the most expensive model of the route. With `keep_session` a
-    session keeps its model until a larger one is chosen, or its prompt cache has expired."""
+    session keeps its model until a larger one is chosen, or its prompt cache has expired. `judge` decides about the
+    difficulty of turns."""
 
     otherwise: Target
     rules: tuple[RouteRule, ...] = ()
     reference: str = ""
     keep_session: bool = True
+    judge: Judge | UnsetType = UNSET
 
     def targets(self) -> Iterator[tuple[str, Target]]:
         """Yield each target with its place in the document."""
@@ -126,6 +136,14 @@ class RouteDocument(Struct, forbid_unknown_fields=True, rename="camel", omit_def
         if self.reference:
             found.setdefault(self.reference, "reference")
         return found
+
+
+def named_models(document: RouteDocument) -> dict[str, str]:
+    """Return each model of a document, also the one that judges, with the place that names it first."""
+    found = document.models()
+    if isinstance(document.judge, Judge):
+        found.setdefault(document.judge.model, "judge.model")
+    return found
 
 
 def models_of(target: Target) -> tuple[str, ...]:
@@ -177,6 +195,18 @@ def _check(document: RouteDocument) -> None:
         _check_target(target, path)
     if len(document.reference) > MAX_TEXT:
         raise _invalid("reference", f"a model name has at most {MAX_TEXT} characters")
+    if isinstance(document.judge, Judge):
+        _check_judge(document.judge, document)
+
+
+def _check_judge(judge: Judge, document: RouteDocument) -> None:
+    if not judge.model.strip() or len(judge.model) > MAX_TEXT:
+        raise _invalid("judge.model", f"a model name has 1 to {MAX_TEXT} characters")
+    if not MIN_WAIT_MS <= judge.wait_ms <= MAX_WAIT_MS:
+        raise _invalid("judge.waitMs", f"the wait is {MIN_WAIT_MS} to {MAX_WAIT_MS} milliseconds")
+    conditions = [when for rule in document.rules for when in (rule.when, rule.when.unless)]
+    if not any(isinstance(when, Conditions) and when.difficulty for when in conditions):
+        raise _invalid("judge", "no rule has the condition difficulty, so nothing would be judged")
 
 
 def _count_stars(rule: RouteRule) -> int:

@@ -6,6 +6,7 @@ from gateway.routes.route_document import (
     BudgetShare,
     Conditions,
     Hours,
+    Judge,
     Range,
     RouteDocument,
     Scalar,
@@ -19,13 +20,16 @@ AGENTS = {"main": "the main agent calls", "sub": "a sub-agent calls"}
 
 
 def sentences_of(document: RouteDocument) -> list[str]:
-    """Return a sentence for each rule, and one for the rest."""
+    """Return a sentence for each rule, one for the rest, and one for the model that judges, if there is one."""
     found = []
     for place, rule in enumerate(document.rules, start=1):
         conditions = list(_conditions(rule.when))
         name = f"{rule.name}: " if rule.name else f"{place}. "
         found.append(f"{name}{' and '.join(conditions) or 'always'} → {_target(rule.use)}")
-    return [*found, f"otherwise → {_target(document.otherwise)}"]
+    found.append(f"otherwise → {_target(document.otherwise)}")
+    if isinstance(document.judge, Judge):
+        found.append(f"{document.judge.model} judges the difficulty, within {document.judge.wait_ms} ms")
+    return found
 
 
 def _target(target: Target) -> str:

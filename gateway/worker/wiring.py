@@ -43,6 +43,7 @@ from gateway.engine.chat_engine import ChatEngine
 from gateway.engine.classifier_models import ask_model
 from gateway.engine.coalescing import RequestCoalescing
 from gateway.engine.custom_models import CustomCatalogue, CustomModels, UnlistedModels
+from gateway.engine.difficulty_judge import DifficultyJudge
 from gateway.engine.executor import EngineParts, Executor
 from gateway.engine.gossip import (
     DatabaseGossipStore,
@@ -438,13 +439,17 @@ def _open_engine(
     lifetimes = routing.planner.cache_lifetimes
     shares = CallerShares(billing.budgets, clock)
     catalogue = routing.catalogue.current
-    routes = ModelRoutes(routing.routes, settlements.limits, shares, sessions, lifetimes, catalogue, base.hash_key)
+    judge = DifficultyJudge(clock)
+    routes = ModelRoutes(
+        routing.routes, settlements.limits, shares, sessions, lifetimes, catalogue, base.hash_key, judge
+    )
     files = _open_files(base, routing.identities)
     executor: Executor[Request] = Executor(parts)
     calls = BatchCalls(routing.upstreams, make_batch_codecs(base.transport, clock))
     lines = make_line_engines(parts, base.hash_key, routes, calls)
     native = NativeServices(lines, routing.upstreams, routing.credentials, catalogue, settlements, settings.spool_dir)
     guarding.checks.classify = partial(ask_model, executor, clock)
+    judge.executor = executor
     return EngineServices(
         reading_on=reading_on,
         guarding=guarding,
