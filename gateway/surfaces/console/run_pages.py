@@ -91,6 +91,7 @@ def show_list(call: PageCall) -> Outbound:
         endpoints=ENDPOINTS,
         model=model,
         count=_read_count(call),
+        patient=call.arguments.get("patient") == "true",
         most=MAX_REQUESTS,
         selection=selection,
         estimate=None if estimate is None else _show_estimate(estimate),
@@ -155,7 +156,8 @@ def start(call: PageCall) -> Outbound:
         caller = call.services.accounts.authentication.caller_of_key(choices.chosen)
     else:
         caller = caller_of(visitor, choices)
-    task = logged_runs.task_of(model, call.inbound.base_url, call.inbound.peer)
+    patient = form.get("patient") == "true"
+    task = logged_runs.task_of(model, call.inbound.base_url, call.inbound.peer, patient)
     job = logged_runs.start(call.services, caller, requests, model, task, most_nusd)
     return redirect(call.inbound, f"{RUNS}/{job.id}")
 

@@ -14,6 +14,7 @@ from msgspec import DecodeError, Raw, Struct, json
 
 from gateway.batches.batch_table import DIRECT, RUN_PREFIX, BatchJob, BatchTask
 from gateway.batches.line_checks import CheckedBatch
+from gateway.billing.batch_reservation import AUTO
 from gateway.callers.authentication import Caller
 from gateway.catalogue.prices import cost_of
 from gateway.errors import InvalidRequest, NotFound
@@ -142,10 +143,12 @@ def start(
     return services.engine.batches.create_checked(caller, endpoint, lines, task, RUN_PREFIX, most_nusd)
 
 
-def task_of(model: str, base_url: str, address: str) -> BatchTask:
-    """Return the options of a run."""
+def task_of(model: str, base_url: str, address: str, patient: bool = False) -> BatchTask:
+    """Return the options of a run. A `patient` one uses the batch APIs of providers, which cost less and may take a
+    day; others are sent as requests, so that their durations can be compared."""
     metadata = {**METADATA, "model": model}
-    return BatchTask(metadata=metadata, one_file=True, sending=DIRECT, base_url=base_url, address=address)
+    sending = AUTO if patient else DIRECT
+    return BatchTask(metadata=metadata, one_file=True, sending=sending, base_url=base_url, address=address)
 
 
 def write_lines(services: Services, requests: Iterable[LoggedRequest], endpoint: str, model: str) -> Iterator[bytes]:

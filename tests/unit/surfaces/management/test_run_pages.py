@@ -126,8 +126,11 @@ def test_developers_run_and_see_only_their_own_requests(logged: Tenants) -> None
     assert len(own) == 3
     foreign = fields_of(ask(logged, owner))["requests"]
     run = begin(logged, developer, requests=foreign)
-    job = logged.services.engine.batches.rows.find(run)
-    assert job is not None and job.total == 3
+    batches = logged.services.engine.batches
+    job = batches.rows.find(run)
+    assert job is not None and job.total == 3 and batches.rows.task_of(job).sending == "direct"
+    patient = batches.rows.find(begin(logged, developer, patient="true"))
+    assert patient is not None and batches.rows.task_of(patient).sending == "auto"
     open_page(logged, owner, f"{PATH}/{run}")
     open_page(logged, logged["acme colleague"], f"{PATH}/{run}", status=404)
     open_page(logged, logged["rival owner"], f"{PATH}/{run}", status=404)
