@@ -1,15 +1,26 @@
-"""The requests of the console in a real Chromium: a reader goes from one request of a filtered list to the next."""
+"""The requests of the console in a real Chromium: from one request of a filtered list to the next, a conversation with
+its JSON behind a switch, and a request that is replayed at another model."""
 
+import pytest
+import requests
 from support.chromium import MARKS, Chromium
+from support.demo_sessions import TASK, add_session_of
 from support.demo_usage import add_demo_usage
 from support.gateways import LocalGateway
+from support.watched_pages import WATCH
 
 pytestmark = MARKS
+HOSTILE = "<img src=x onerror='window.harmed = true'><script>window.harmed = true</script>"
 
 ROWS = "[...document.querySelectorAll('tbody a.open')].map(one => one.href)"
 NEIGHBOURS = "[...document.querySelectorAll('[data-step]')].map(one => !one.hidden)"
 MODEL = "document.querySelector('.stat dd').textContent"
 PRESS = "document.body.dispatchEvent(new KeyboardEvent('keydown', {key: '%s', bubbles: true}))"
+
+
+@pytest.fixture
+def page_script() -> str:
+    return WATCH
 
 
 def test_a_request_leads_to_its_neighbours_in_the_list(sandbox_gateway: LocalGateway, browser: Chromium) -> None:
@@ -26,3 +37,41 @@ def test_a_request_leads_to_its_neighbours_in_the_list(sandbox_gateway: LocalGat
     assert browser.run(MODEL) == "gpt-5"
     browser.run(PRESS % "k")
     browser.wait_for(f"location.href === '{first}' && {NEIGHBOURS}[1]")
+
+
+def test_the_json_of_a_conversation_is_behind_a_switch_and_changes_are_loaded(
+    sandbox_gateway: LocalGateway, browser: Chromium
+) -> None:
+    token = add_demo_usage(sandbox_gateway)
+    turns = add_session_of(sandbox_gateway)
+    browser.ask("Network.setCookie", name="llmgateway.session_token", value=token, url=sandbox_gateway.address)
+    browser.open(f"{sandbox_gateway.address}/console/logs/{turns[-1].request.hex()}")
+    browser.wait_for("!!document.querySelector('#changes .badge')")
+    assert "tool Today" in browser.run("document.querySelector('#changes').textContent")
+    assert browser.run("document.title") == "Request · llmgateway"
+    seen = "[...document.querySelectorAll('.readable, .raw-bodies')].map(one => one.checkVisibility())"
+    assert browser.run(seen) == [True, False]
+    assert TASK in browser.run("document.querySelector('.readable').innerText")
+    browser.run("document.querySelector('.show-raw').click()")
+    assert browser.run(seen) == [False, True]
+    assert browser.run("window.violations") == []
+
+
+def test_a_request_is_replayed_at_another_model_and_compared(sandbox_gateway: LocalGateway, browser: Chromium) -> None:
+    token = add_demo_usage(sandbox_gateway)
+    address, project = sandbox_gateway.address, sandbox_gateway.project_id
+    session = {"Authorization": f"Bearer {token}"}
+    requests.patch(f"{address}/projects/{project}", json={"retention": "retain"}, headers=session, timeout=60)
+    body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": HOSTILE}]}
+    key = {"Authorization": f"Bearer {sandbox_gateway.key}"}
+    sent = requests.post(f"{address}/v1/chat/completions", json=body, headers=key, timeout=60)
+    ident = sent.headers["x-request-id"]
+    browser.ask("Network.setCookie", name="llmgateway.session_token", value=token, url=address)
+    browser.open(f"{address}/console/logs/{ident}/replay?model=sandbox-tools")
+    browser.wait_for("document.readyState === 'complete' && !!document.querySelector('#replay button')")
+    browser.run("document.querySelector('#replay button').click()")
+    browser.wait_for(f"location.href.includes('/console/logs/compare?request={ident}&request=')")
+    browser.wait_for("document.readyState === 'complete' && !!document.querySelector('.answers')")
+    assert "Both prompts are the same." in browser.run("document.body.innerText")
+    assert "onerror" in browser.run("document.querySelector('.answers').innerText")
+    assert browser.run("window.harmed") is None and browser.run("window.violations") == []

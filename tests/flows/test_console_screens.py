@@ -114,6 +114,7 @@ def visit(browser: Chromium, gateway: LocalGateway) -> Iterator[str]:
     request = f"/console/logs/{turns[-1].request.hex()}"
     pair = "&".join(f"request={turn.request.hex()}" for turn in turns[-2:])
     conversations = {"conversation": request, "changes": f"{request}/changes", "session": f"{TURNS}?session={SESSION}"}
+    conversations["replay"] = f"{request}/replay?model=gpt-5"
     conversations["compared"] = f"/console/logs/compare?{pair}"
     owner = gateway.services.management.sessions.find(token).user_id
     once = make_one_time_pages(gateway, owner)
