@@ -213,9 +213,13 @@ class BatchRun:
         """Send what is left to batch APIs of providers or as requests, and read what these batches have answered."""
         if self._mode:
             self._sending.collect()
-        if self._mode != NATIVE:
+        # Up to a limit, requests would wait for what the lines at providers hold.
+        if self._mode != NATIVE and not (self._task.up_to_limit and self._results.is_open()):
             self._send_all()
-        self._wait_s = self._results.advance() or 0.0
+        wait_s = self._results.advance()
+        if wait_s is not None:
+            self._wait_s = wait_s
+            self._claim.move(**self._sums())
 
     def _open_native(self) -> NativeBatch:
         parts = self._parts

@@ -105,6 +105,10 @@ class NativeResults:
             return None
         return max(0.0, (min(waits) - batch.clock.now_us()) / SECOND_US)
 
+    def is_open(self) -> bool:
+        """Return whether a provider has lines whose results are not read."""
+        return next(self._rows.walk_open(self._batch.job().id), None) is not None
+
     def progress(self) -> tuple[int, int]:
         """Return how many lines providers have answered, and how many of these with errors, that have no result yet."""
         done = failed = 0
@@ -270,7 +274,8 @@ class NativeResults:
         if answer.status == UNAVAILABLE and reply.status < 400 and batch.clock.now_us() < job.deadline_at:
             raise Unavailable("A line could not be read now.")
         if reply.status < 400:
-            bill_unread(batch, part, target, reply, hold, request_id, write(answer.status, answer.body, 0))
+            # Under another id: an answer that could not be read has a row without a cost already.
+            bill_unread(batch, part, target, reply, hold, ids.new_hex(), write(answer.status, answer.body, 0))
             return
         batch.results.insert(write(answer.status, answer.body, 0))
         reservation.end(0)

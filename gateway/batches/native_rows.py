@@ -100,6 +100,17 @@ class ProviderBatchRows:
         self._database.write(partial(self._database.execute, sql, (*values.values(), part.id)))
         return part._replace(**values)
 
+    def of_batches(self, batches: Sequence[str]) -> dict[str, list[ProviderBatchRow]]:
+        """Return the parts of some batches by the ids of these."""
+        found: dict[str, list[ProviderBatchRow]] = {}
+        for start in range(0, len(batches), INSERTED):
+            some = batches[start : start + INSERTED]
+            sql = f"SELECT {COLUMNS} FROM {TABLE} WHERE batch IN ({', '.join('?' * len(some))}) ORDER BY id"
+            for row in self._database.query_rows(sql, tuple(some)):
+                part = ProviderBatchRow(*row)
+                found.setdefault(part.batch, []).append(part)
+        return found
+
     def of_batch(self, batch: str) -> list[ProviderBatchRow]:
         """Return the parts of a batch in the order of their creation."""
         sql = f"SELECT {COLUMNS} FROM {TABLE} WHERE batch = ? ORDER BY id"

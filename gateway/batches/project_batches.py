@@ -1,7 +1,7 @@
 """Batches, as the surfaces use them; running them is recurring work of every worker."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 
@@ -233,9 +233,9 @@ class Batches:
         """Return the answer of a result."""
         return self._parts.lines.open(result)
 
-    def parts_of(self, job: BatchJob) -> list[ProviderBatchRow]:
-        """Return the batches of providers that serve lines of a batch. Unavailable."""
-        return self._parts.native_rows.of_batch(job.id)
+    def parts_of(self, jobs: Sequence[BatchJob]) -> dict[str, list[ProviderBatchRow]]:
+        """Return the batches of providers that serve lines of some batches, by the ids of these. Unavailable."""
+        return self._parts.native_rows.of_batches([job.id for job in jobs])
 
     def event_of(self, job_id: str) -> CallbackEvent | None:
         """Return the event for the end of a batch; None when it was deleted. Unavailable."""

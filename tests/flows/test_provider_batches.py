@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import anthropic
+import openai
 import pytest
 from fakes.anthropic import Answer as MessageAnswer
 from fakes.google import Answer as GoogleAnswer
@@ -20,7 +21,11 @@ from openai import OpenAI
 from support.fleet import wait_until
 from support.shared import Share, Tenant, usage_of
 
+from gateway.accounts import guardrail_changes, keys
 from gateway.batches import batch_runs, native_parts, native_results, native_sending
+from gateway.errors import Unavailable
+from gateway.guardrails.rule_sets import GuardrailRule
+from gateway.limits.budgets import Limits
 from gateway.metering.usage_table import UsageRecord
 
 
@@ -261,6 +266,197 @@ def test_messages_of_anthropics_client_go_to_the_batch_api_of_every_provider(
     settled(gateway)
 
 
+def test_every_endpoint_of_openai_takes_lines(client: OpenAI, gateway: Tenant, upstream: Any):
+    bodies = {
+        "/v1/embeddings": {"model": "openai/text-embedding-3-small", "input": "Hello!"},
+        "/v1/moderations": {"model": "openai/omni-moderation-latest", "input": "Hello!"},
+    }
+    for endpoint, body in bodies.items():
+        lines = [{"custom_id": str(n), "method": "POST", "url": endpoint, "body": body} for n in range(3)]
+        done = run(gateway, client, begin(client, lines, endpoint, sending="native").id)
+        assert (done.status, done.request_counts.completed) == ("completed", 3), done
+    assert [call.body["endpoint"] for call in upstream.calls if is_creation(call)] == list(bodies)
+    assert len(usage_of(gateway)) == 6
+    settled(gateway)
+
+
+def test_a_batch_shows_the_batches_of_providers_and_their_progress(client: OpenAI, gateway: Tenant, upstream: Any):
+    upstream.desk.held = True
+    batch = begin(client, [chat_line(number, VENDORS["openai"]) for number in range(3)])
+    run(gateway, client, batch.id, lambda: bool(upstream.desk.batches))
+    kept = next(iter(upstream.desk.batches.values()))
+    kept.results = {kept.lines[0][0]: (200, {}), kept.lines[1][0]: (400, {"error": {"message": "Refused."}})}
+    run(gateway, client, batch.id, lambda: client.batches.retrieve(batch.id).request_counts.completed == 1)
+    shown = client.batches.retrieve(batch.id)
+    assert (shown.status, shown.request_counts.failed) == ("in_progress", 1)
+    (part,) = shown.provider_batches
+    assert part == {
+        "id": kept.ident,
+        "provider": "openai",
+        "model": "gpt-4o-mini",
+        "status": "in_progress",
+        "total": 3,
+        "succeeded": 1,
+        "failed": 1,
+    }
+    assert client.batches.list().data[0].provider_batches == [part]
+    client.batches.cancel(batch.id)
+    run(gateway, client, batch.id)
+
+
+def test_the_reservation_of_a_batch_has_the_price_of_its_batch_api(client: OpenAI, gateway: Tenant):
+    def bound(sending: str) -> float:
+        lines = [chat_line(number, VENDORS["openai"], max_tokens=1000) for number in range(10)]
+        return run(gateway, client, begin(client, lines, sending=sending).id).cost_details["bound"]
+
+    direct, native = bound("direct"), bound("auto")
+    assert native == pytest.approx(direct / 2, rel=0.001)
+    settled(gateway)
+
+
+def test_a_batch_that_fits_at_the_batch_price_alone_is_not_refused(client: OpenAI, gateway: Tenant):
+    limit_key(gateway, 100_000)
+    lines = [chat_line(number, VENDORS["openai"], max_tokens=25) for number in range(10)]
+    assert run(gateway, client, begin(client, lines, sending="direct").id).status == "failed"
+    assert run(gateway, client, begin(client, lines).id).status == "completed"
+    settled(gateway)
+
+
+def test_a_batch_that_runs_up_to_a_limit_stays_below_it(client: OpenAI, gateway: Tenant, upstream: Any):
+    limit_key(gateway, 20_000)
+    lines = [chat_line(number, VENDORS["openai"], max_tokens=50) for number in range(20)]
+    done = run(gateway, client, begin(client, lines, metadata={"up_to_limit": "true"}).id)
+    assert done.status == "completed" and 0 < done.request_counts.completed < 20, done
+    errors = [json.loads(line) for line in client.files.content(done.error_file_id).text.splitlines()]
+    assert {line["response"]["body"]["error"]["code"] for line in errors} == {"key_limit_reached"}
+    assert 0 < sum(row.cost_nusd for row in usage_of(gateway)) <= 20_000
+    settled(gateway)
+
+
+def test_a_worker_that_dies_while_results_are_read_bills_no_line_twice(
+    client: OpenAI, gateway: Tenant, upstream: Any, monkeypatch: pytest.MonkeyPatch
+):
+    batch = begin(client, [chat_line(number, VENDORS["openai"]) for number in range(30)])
+    port = gateway.services.engine.batches.port
+    deliver = port.deliver
+    delivered: list[int] = []
+
+    def count(job: Any, task: Any, line: Any, sending: Any) -> Any:
+        delivered.append(line.number)
+        if len(delivered) == 10:  # the worker ends here, as if it were killed
+            monkeypatch.setattr(batch_runs.BatchClaim, "is_held", lambda self: False)
+        return deliver(job, task, line, sending)
+
+    with monkeypatch.context() as killed:
+        monkeypatch = killed
+        killed.setattr(port, "deliver", count)
+        run(gateway, client, batch.id, lambda: len(delivered) >= 10)
+        time.sleep(0.4)
+    let_others_claim(gateway, batch.id)
+    done = run(gateway, client, batch.id)
+    assert (done.status, done.request_counts.completed) == ("completed", 30), done
+    assert len(usage_of(gateway)) == 30
+    assert [call.body["metadata"] for call in upstream.calls if is_creation(call)][1:] == [], upstream.desk
+    settled(gateway)
+
+
+def test_a_worker_that_dies_before_a_creation_leaves_its_lines_to_the_next(
+    client: OpenAI, gateway: Tenant, upstream: Any, monkeypatch: pytest.MonkeyPatch
+):
+    batch = begin(client, [chat_line(number, VENDORS["openai"]) for number in range(3)])
+    calls = gateway.services.engine.lines.calls
+    died: list[str] = []
+
+    def die(lot: Any, target: Any) -> Any:
+        died.append(lot.name)
+        monkeypatch.setattr(batch_runs.BatchClaim, "is_held", lambda self: False)
+        raise Unavailable("The worker is dead.")
+
+    with monkeypatch.context() as killed:
+        monkeypatch = killed
+        killed.setattr(calls, "create", die)
+        run(gateway, client, batch.id, lambda: bool(died))
+        time.sleep(0.4)
+    let_others_claim(gateway, batch.id)
+    done = run(gateway, client, batch.id)
+    assert (done.status, done.request_counts.completed) == ("completed", 3), done
+    assert len(usage_of(gateway)) == 3
+    settled(gateway)
+
+
+def test_lines_of_a_revoked_key_are_billed(client: OpenAI, gateway: Tenant, upstream: Any):
+    """The provider has done the work, so its cost counts although nobody may read the answers."""
+    upstream.desk.held = True
+    batch = begin(client, [chat_line(number, VENDORS["openai"]) for number in range(3)])
+    run(gateway, client, batch.id, lambda: bool(upstream.desk.batches))
+    services = gateway.services
+    key = services.accounts.authentication.caller(gateway.key).key_id
+    keys.revoke(services.store.database, services.store.control, key, actor="test")
+    upstream.desk.held = False
+    run(gateway, None, batch.id, lambda: services.engine.batches.rows.find(batch.id).has_ended)
+    rows = usage_of(gateway)
+    assert [row.finish for row in rows] == ["undelivered"] * 3
+    for row in rows:
+        assert_half_price(gateway, row)
+    settled(gateway)
+
+
+def test_values_that_a_guardrail_masks_are_not_sent_and_come_back_in_the_answer(
+    client: OpenAI, gateway: Tenant, upstream: Any
+):
+    stores = (gateway.services.store.database, gateway.services.store.control)
+    rule = GuardrailRule("", "Mail", "mask", detectors=("email",))
+    place = (gateway.organization_id, "organization", gateway.organization_id)
+    guardrail_changes.add_guardrail(*stores, *place, rule, active=True, actor="operator")
+    line = chat_line(1, VENDORS["openai"])
+    line["body"]["messages"][0]["content"] = "Write to anna@example.com."
+    upstream.desk.held = True
+    batch = begin(client, [line])
+    run(gateway, client, batch.id, lambda: bool(upstream.desk.batches))
+    sent = next(iter(upstream.desk.batches.values())).lines[0][1]["messages"][0]["content"]
+    assert "anna@example.com" not in sent
+    placeholder = sent.removeprefix("Write to ").removesuffix(".")
+    upstream.script(Answer(f"I wrote to {placeholder}."))
+    upstream.desk.held = False
+    done = run(gateway, client, batch.id)
+    (answered,) = output(client, done)
+    assert answered["response"]["body"]["choices"][0]["message"]["content"] == "I wrote to anna@example.com."
+    settled(gateway)
+
+
+def test_batches_of_two_organizations_are_apart(
+    share: Share, vendor: Vendor, client: OpenAI, gateway: Tenant, upstream: Any
+):
+    other = share.gateway({**vendor.environment, "LLM_OPENAI_BASE_URL": upstream.url})
+    assert other.organization_id != gateway.organization_id
+    theirs = OpenAI(base_url=other.url, api_key=other.key, max_retries=0)
+    upstream.desk.held = True
+    mine = begin(client, [chat_line(number, vendor) for number in range(2)])
+    foreign = begin(theirs, [chat_line(number, vendor) for number in range(3)])
+    run(gateway, client, mine.id, lambda: len(upstream.desk.batches) == 2)
+    assert sorted(len(one.lines) for one in upstream.desk.batches.values()) == [2, 3]
+    upstream.desk.held = False
+    assert run(gateway, client, mine.id).request_counts.completed == 2
+    assert run(other, theirs, foreign.id).request_counts.completed == 3
+    with pytest.raises(openai.NotFoundError):
+        theirs.batches.retrieve(mine.id)
+    assert (len(usage_of(gateway)), len(usage_of(other))) == (2, 3)
+    settled(gateway)
+    settled(other)
+
+
+def let_others_claim(gateway: Tenant, ident: str) -> None:
+    """Let the claim of a dead worker end."""
+    database = gateway.services.store.database
+    database.write(lambda: database.execute("UPDATE batch_job SET due_at = 1 WHERE id = ?", (ident,)))
+
+
+def limit_key(gateway: Tenant, nusd: int) -> None:
+    """Set the spending limit of the organization's key."""
+    own = gateway.services.accounts.authentication.caller(gateway.key)
+    gateway.services.billing.budgets.set_limits("key", own.key_id, Limits(total_nusd=nusd))
+
+
 def is_creation(call: Any) -> bool:
     """Return whether a call created a batch."""
     path = getattr(call, "path", "")
@@ -317,7 +513,7 @@ def run(gateway: Tenant, client: OpenAI | None, ident: str, until: Any = None) -
                 return batch
         time.sleep(0.02)
     parts = database.query_rows("SELECT * FROM provider_batch WHERE batch = ? ORDER BY id DESC LIMIT 3", (ident,))
-    raise AssertionError(gateway.services.engine.batches.rows.find(ident), parts)
+    raise AssertionError(parts, gateway.services.engine.batches.rows.find(ident))
 
 
 def settled(gateway: Tenant) -> None:

@@ -150,11 +150,21 @@ def _show(context: ClientContext, job: dict[str, Any]) -> None:
     for name, member in (("Output file", "output_file_id"), ("Error file", "error_file_id")):
         if job.get(member):
             rows.append((name, text_of(job, member)))
+    if job.get("provider_batches"):
+        rows += [("At provider", _of_provider(part)) for part in list_of(job, "provider_batches")]
     context.output.fields(rows)
     errors = job.get("errors")
     for error in list_of(errors, "data") if errors else ():
         line = f"line {error['line']}: " if error.get("line") else ""
         context.output.warning(f"{line}{error.get('message')}")
+
+
+def _of_provider(part: dict[str, Any]) -> str:
+    """Return a batch of a provider that serves lines of a job, with the provider's id."""
+    done = int(part.get("succeeded") or 0) + int(part.get("failed") or 0)
+    place = f"{text_of(part, 'provider')}/{text_of(part, 'model')}"
+    progress = f"{show_number(done)}/{show_number(part.get('total'))} {text_of(part, 'status')}"
+    return f"{place} {progress} {part.get('id') or NO_VALUE}"
 
 
 def _row(job: dict[str, Any]) -> list[str]:

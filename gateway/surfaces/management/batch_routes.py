@@ -1,8 +1,11 @@
 """`/projects/…/batches`: batches of a project with their progress and cost, and their cancellation."""
 
+from collections.abc import Iterable
+
 from gateway.accounts import audit
 from gateway.accounts.projects import ProjectInfo
 from gateway.batches.batch_table import CANCELED, CANCELING, BatchJob
+from gateway.batches.native_rows import ProviderBatchRow
 from gateway.errors import NotFound
 from gateway.surfaces.management.access_groups import in_project
 from gateway.surfaces.management.managed_operation import ListPageQuery, ManagedCall, managed
@@ -22,9 +25,22 @@ class BatchProblemAnswer(Answer):
     line: int | None
 
 
+class BatchOfProviderAnswer(Answer):
+    """The batch of a provider that serves lines of a batch: its id there, "" before it is known, its status in the
+    provider's words, and the counts that the provider reports."""
+
+    id: str
+    provider: str
+    model: str
+    status: str
+    total: int
+    succeeded: int
+    failed: int
+
+
 class ProjectBatchAnswer(Answer):
     """A batch. `total` lines have `done` results, of which `failed` are errors. `bound` is the most that all lines can
-    cost."""
+    cost. `provider_batches` serve lines at the price of their provider's batch API."""
 
     columns = ("id", "status", "done", "total", "failed", "cost")
     id: str
@@ -40,6 +56,7 @@ class ProjectBatchAnswer(Answer):
     expires_at: Time
     ended_at: Time | None
     problems: list[BatchProblemAnswer]
+    provider_batches: list[BatchOfProviderAnswer]
 
 
 def list_batches(call: ManagedCall[ProjectInfo]) -> list[ProjectBatchAnswer]:
@@ -48,12 +65,13 @@ def list_batches(call: ManagedCall[ProjectInfo]) -> list[ProjectBatchAnswer]:
     batches = call.services.engine.batches
     project_id = call.subject.id
     rows = call.page.read(lambda asked: batches.of_project(project_id, asked.after, asked.limit), MAX_LISTED)
-    return [show(job) for job in rows]
+    parts = batches.parts_of(rows)
+    return [show(job, parts.get(job.id, ())) for job in rows]
 
 
 def show_batch(call: ManagedCall[ProjectInfo]) -> ProjectBatchAnswer:
     """Show a batch with the errors of its lines."""
-    return show(_find(call))
+    return _show(call, _find(call))
 
 
 def cancel_batch(call: ManagedCall[ProjectInfo]) -> ProjectBatchAnswer:
@@ -75,11 +93,21 @@ def cancel_batch(call: ManagedCall[ProjectInfo]) -> ProjectBatchAnswer:
         )
 
     database.write(note)
-    return show(job)
+    return _show(call, job)
 
 
-def show(job: BatchJob) -> ProjectBatchAnswer:
+def _show(call: ManagedCall[ProjectInfo], job: BatchJob) -> ProjectBatchAnswer:
+    return show(job, call.services.engine.batches.parts_of([job]).get(job.id, ()))
+
+
+def show(job: BatchJob, parts: Iterable[ProviderBatchRow]) -> ProjectBatchAnswer:
     """Return a batch without its contents."""
+    of_providers = [
+        BatchOfProviderAnswer(
+            part.remote, part.provider, part.model, part.word, part.total, part.succeeded, part.failed
+        )
+        for part in parts
+    ]
     problems = [BatchProblemAnswer(error.code, error.message, error.line) for error in job.ended.errors]
     return ProjectBatchAnswer.of(
         job,
@@ -91,6 +119,7 @@ def show(job: BatchJob) -> ProjectBatchAnswer:
         ended_at=job.completed_at,
         created_at=job.created_at,
         problems=problems,
+        provider_batches=of_providers,
     )
 
 

@@ -1,5 +1,6 @@
 """/v1/batches: files of requests that the gateway sends itself, in the format of OpenAI."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -20,6 +21,7 @@ from gateway.batches.batch_table import (
     BatchTask,
 )
 from gateway.batches.input_lines import InputLine
+from gateway.batches.native_rows import ProviderBatchRow
 from gateway.clock import SECOND_US
 from gateway.files.project_files import BATCH
 from gateway.money import usd_number
@@ -70,6 +72,32 @@ class BatchCostAnswer(ModelApiAnswer, kw_only=True):
     bound: float
 
 
+class ProviderBatchAnswer(ModelApiAnswer, kw_only=True):
+    """The batch of a provider that serves lines of a batch, with the provider's id ("" before it is known) and its
+    status. The counts are those that the provider reports."""
+
+    id: str
+    provider: str
+    model: str
+    status: str
+    total: int
+    succeeded: int
+    failed: int
+
+    @classmethod
+    def of_row(cls, part: ProviderBatchRow) -> "ProviderBatchAnswer":
+        """Return a provider's batch as callers see it."""
+        return cls(
+            id=part.remote,
+            provider=part.provider,
+            model=part.model,
+            status=part.word,
+            total=part.total,
+            succeeded=part.succeeded,
+            failed=part.failed,
+        )
+
+
 class BatchAnswer(ModelApiAnswer, kw_only=True):
     """OpenAI's batch object, with its cost. Times are seconds since 1970."""
 
@@ -94,6 +122,7 @@ class BatchAnswer(ModelApiAnswer, kw_only=True):
     request_counts: RequestCountsAnswer
     metadata: dict[str, str] | None
     cost_details: BatchCostAnswer
+    provider_batches: list[ProviderBatchAnswer]
 
 
 class BatchListAnswer(ModelApiAnswer, tag_field="object", tag="list"):
@@ -144,7 +173,7 @@ def create(services: Services, inbound: Inbound) -> Outbound:
         lifetime_s=body.output_expires_after.seconds if body.output_expires_after else None,
     )
     job = services.engine.batches.create(caller, body.endpoint, file, task)
-    return http_responses_module.json_reply(show(job, task), inbound.shown_id)
+    return http_responses_module.json_reply(show(job, task, ()), inbound.shown_id)
 
 
 def list_batches(services: Services, inbound: Inbound) -> Outbound:
@@ -155,7 +184,8 @@ def list_batches(services: Services, inbound: Inbound) -> Outbound:
     batches = services.engine.batches
     jobs = batches.page(caller, given.get("after", ""), limit + 1, newest_first=True, prefix=PREFIX)
     page = BatchListAnswer([], has_more=len(jobs) > limit)
-    fill_page(page, jobs[:limit], lambda job: show(job, batches.rows.task_of(job)))
+    parts = batches.parts_of(jobs[:limit])
+    fill_page(page, jobs[:limit], lambda job: show(job, batches.rows.task_of(job), parts.get(job.id, ())))
     return http_responses_module.json_reply(page, inbound.shown_id)
 
 
@@ -172,12 +202,12 @@ def cancel(services: Services, inbound: Inbound) -> Outbound:
 
 
 def _reply(services: Services, inbound: Inbound, job: BatchJob) -> Outbound:
-    shown = show(job, services.engine.batches.rows.task_of(job))
+    shown = FORMAT.show(services, job, services.engine.batches.rows.task_of(job))
     return http_responses_module.json_reply(shown, inbound.shown_id)
 
 
-def show(job: BatchJob, task: BatchTask) -> BatchAnswer:
-    """Return a batch as OpenAI's SDKs read it."""
+def show(job: BatchJob, task: BatchTask, parts: Iterable[ProviderBatchRow]) -> BatchAnswer:
+    """Return a batch as OpenAI's SDKs read it, with the batches of providers that serve its lines."""
     ended = job.ended
     ended_at = _seconds(job.completed_at)
     errors = [BatchErrorAnswer(code=e.code, message=e.message, line=e.line, param=e.param) for e in ended.errors]
@@ -201,6 +231,7 @@ def show(job: BatchJob, task: BatchTask) -> BatchAnswer:
         request_counts=RequestCountsAnswer(total=job.total, completed=job.done - job.failed, failed=job.failed),
         metadata=task.metadata,
         cost_details=BatchCostAnswer(cost=usd_number(job.cost_nusd), bound=usd_number(job.bound_nusd)),
+        provider_batches=list(map(ProviderBatchAnswer.of_row, parts)),
     )
 
 
@@ -227,7 +258,8 @@ class OpenAIBatches:
         return orjson.dumps({"id": ident, "custom_id": line.custom_id, "response": response, "error": error})
 
     def show(self, services: Services, job: BatchJob, task: BatchTask) -> BatchAnswer:
-        return show(job, task)
+        """Return a batch."""
+        return show(job, task, services.engine.batches.parts_of([job]).get(job.id, ()))
 
 
 FORMAT = OpenAIBatches()
