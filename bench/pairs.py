@@ -1,8 +1,8 @@
 """The gateway under one other condition, relative to the usual one: `python -m bench.pairs [--only NAME]`.
 
-The conditions are TLS to the upstream, a prompt of 48 KB, a limit for each of 10,000 end users, and PostgreSQL. Both
-sides of a pair take turns in each round, and ratios are medians over the rounds. It ends with status 1 when a ratio is
-above its limit.
+The conditions are TLS to the upstream, a prompt of 48 KB, one and four limits, a limit for each of 10,000 end users,
+and PostgreSQL. Both sides of a pair take turns in each round, and ratios are medians over the rounds. It ends with
+status 1 when a ratio is above its limit.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from bench.peers import find_nginx
 from bench.processes import RIG_CORE, BenchError, running, wait_for_port
 from bench.report import judge
 from bench.run import BUILD, PHASES, WARM_UP_S, Phase, build, run_load, run_once
-from bench.steps import put_limit
+from bench.steps import LIMITS, put_limit
 from bench.targets import (
     ROOT,
     Target,
@@ -55,6 +55,7 @@ USER = "x-llmgateway-user: u00000"
 STEADY_RATE = Phase("200-rps", 200, rate=200)
 WARM_UP_REQUESTS = 30_000  # of which hardly any end user sends none
 FULL_SPEED, LOW_RATE = PHASES[0], next(phase for phase in PHASES if phase.rate == 50)
+STREAMS = next(phase for phase in PHASES if phase.stream)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,11 @@ PAIRS = {
     "tls": (
         Pair("CPU with TLS, connections of 100 requests", "TLS", "no TLS", FULL_SPEED, "cpu_us", 1.4, 1.2),
         Pair("CPU with TLS, a connection for each request", "TLS, new", "no TLS, new", FULL_SPEED, "cpu_us"),
+    ),
+    "limits": (
+        Pair("CPU with one limit", "one", "none", FULL_SPEED, "cpu_us", 1.1, 1.05),
+        Pair("CPU with four limits", "four", "one", FULL_SPEED, "cpu_us", 1.1, 1.05),
+        Pair("CPU of a stream with four limits", "four", "none", STREAMS, "cpu_us", 1.15, 1.05),
     ),
     "users": (
         Pair("CPU with a limit for each of 10,000 end users", "limit", "no limit", FULL_SPEED, "cpu_us", 1.5, 1.05),
@@ -229,6 +235,21 @@ def start_for_postgresql(port: int, mock: int, folder: Path) -> Iterator[dict[st
 
 
 @contextlib.contextmanager
+def start_for_limits(port: int, mock: int, folder: Path) -> Iterator[dict[str, tuple[Target, str]]]:
+    """Gateways without limits of any subject, with one and with four."""
+    counts = {"none": 0, "one": 1, "four": 4}
+    with contextlib.ExitStack() as stack:
+        sides = {}
+        for number, (name, count) in enumerate(counts.items()):
+            own = folder / name
+            own.mkdir()
+            sides[name] = stack.enter_context(start_gateway(port + number, mock, own)), ""
+            for index in range(count):
+                put_limit(f"limit-{index}", LIMITS[index], own / "data")
+        yield sides
+
+
+@contextlib.contextmanager
 def start_for_users(port: int, mock: int, folder: Path) -> Iterator[dict[str, tuple[Target, str]]]:
     """A gateway with a limit for each end user and one without; both get requests of 10,000 end users."""
     own = folder / "limited"
@@ -239,6 +260,7 @@ def start_for_users(port: int, mock: int, folder: Path) -> Iterator[dict[str, tu
 
 
 STARTS = {
+    "limits": start_for_limits,
     "users": start_for_users,
     "prompt": start_for_prompts,
     "tls": start_for_tls,

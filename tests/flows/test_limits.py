@@ -151,8 +151,8 @@ OWNED = {
 }
 
 
-def put_owned(gateway: LocalGateway, kind: str, *actions: str) -> str:
-    """Set a limit of two calls that belongs to the caller's key, member, team or project, and return its id."""
+def put_owned(gateway: LocalGateway, kind: str, *actions: str, nusd: int = 2 * CALL_NUSD + ROOM) -> str:
+    """Set a limit that belongs to the caller's key, member, team or project, and return its id."""
     caller = gateway.services.accounts.authentication.caller(gateway.key)
     stores = gateway.services.store.database, gateway.services.store.control
     owners = {"key": caller.key_id, "member": caller.member_id, "session": caller.key_id, "run": caller.project_id}
@@ -161,7 +161,7 @@ def put_owned(gateway: LocalGateway, kind: str, *actions: str) -> str:
         set_team_member(*stores, owners["team"], caller.member_id, True, actor="operator")
     name = parse_owned(f"{owners[kind]}:{OWNED[kind][0]}")
     period = "1d" if name.part == "window" else ""
-    draft = LimitDraft(name.subjects, 2 * CALL_NUSD + ROOM, period, tuple(map(read_action, actions)), "exact")
+    draft = LimitDraft(name.subjects, nusd, period, tuple(map(read_action, actions)), "exact")
     OwnedLimits(*stores, True).put(caller.organization_id, name, draft, actor="operator")
     return str(name)
 
@@ -237,10 +237,7 @@ COUNTED = (
 PATHS = sorted({*BODIES, *FORMS} - {"/mcp"})
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_drawn_limits_and_requests_leave_exact_books(seed, gateway):
-    """No budget holds more than its amount, nothing stays reserved, and the rows of a limit's groups are its sum."""
-    draw = random.Random(seed)
+def put_drawn(gateway: LocalGateway, draw: random.Random) -> None:
     for number in range(draw.randint(2, 7)):
         subjects = draw.sample(SUBJECTS, draw.choice((1, 1, 2)))
         if len({subject.split("=")[0].split(" ")[-1] for subject in subjects}) < len(subjects):
@@ -254,6 +251,30 @@ def test_drawn_limits_and_requests_leave_exact_books(seed, gateway):
             period=draw.choice(PERIODS),
             actions=actions,
         )
+
+
+def put_drawn_owned(gateway: LocalGateway, draw: random.Random) -> list[str]:
+    """Set limits of the key, member, team, sessions and runs, some with a raise, and return their ids."""
+    store = gateway.services.store
+    limits = SpendingLimits(store.database, store.control)
+    owned = []
+    for kind in draw.sample(sorted(OWNED), draw.randint(0, 3)):
+        actions = draw.choice((("refuse@100",), ("warn@50", "alert@70", "refuse@100")))
+        if kind in ("session", "run"):
+            actions = tuple(action for action in actions if action != "alert@70")
+        owned.append(put_owned(gateway, kind, *actions, nusd=draw.randint(0, 12) * CALL_NUSD))
+        if draw.random() < 0.5:
+            nusd = draw.randint(1, 4) * CALL_NUSD
+            limits.grant_raise(gateway.organization_id, owned[-1], nusd, 1 << 52, actor="operator")
+    return owned
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_drawn_limits_and_requests_leave_exact_books(seed, gateway):
+    """No budget holds more than its amount, nothing stays reserved, and the rows of a limit's groups are its sum."""
+    draw = random.Random(seed)
+    put_drawn(gateway, draw)
+    owned = put_drawn_owned(gateway, draw)
     statuses = set()
     for _ in range(25):
         path = draw.choice(PATHS)
@@ -278,5 +299,11 @@ def test_drawn_limits_and_requests_leave_exact_books(seed, gateway):
         [(budget_nusd, rows_nusd)] = database.read(lambda ident=ident: database.fetch(COUNTED, (ident,)))
         assert budget_nusd == rows_nusd
         counted += budget_nusd
+    limits = SpendingLimits(database, gateway.services.store.control)
+    for name in owned:
+        state = limits.find(gateway.organization_id, name).state
+        assert state.held_nusd == 0 and state.used_nusd <= (state.limit_nusd or 0)
+    over = "SELECT COUNT(*) FROM budget WHERE leased_nusd > 0 OR settled_nusd > limit_nusd"
+    assert database.read(lambda: database.fetch(over, ()))[0][0] == 0
     assert gateway.services.billing.spending.reserved_nusd() == 0
     assert doctor(database) == []

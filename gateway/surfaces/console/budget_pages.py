@@ -13,7 +13,7 @@ from gateway.money import parse_usd, round_usd
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageAction, PageCall, page_operations, show_instead
-from gateway.surfaces.management.owned_limit_access import may_change_owned
+from gateway.surfaces.management.owned_limit_access import may_change_owned, may_simulate_owned
 from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Budgets"
@@ -95,9 +95,11 @@ def show_limit(call: PageCall) -> Outbound:
         subjects = tuple(map(read_subject, limit["subjects"]))
         raises = reach.whole or any(subject.kind == "team" and subject.value in reach.teams for subject in subjects)
         manages = call.visitor.manages("limits:write", organization_id)
+        simulates = True
     else:
         raises = limit["deletable"]  # who may change it but not raise it asks, too
         manages = may_change_owned(call.visitor, organization_id, owned)
+        simulates = may_simulate_owned(call.visitor, organization_id, owned)
     members = [_show_member(one, limit["limit"]) for one in limit["members"]]
     form = limit
     if call.form.get("action") in ("try", "change") and (call.error or call.message):
@@ -109,6 +111,8 @@ def show_limit(call: PageCall) -> Outbound:
         form=form,
         members=arrange(members, MEMBER_COLUMNS, call.arguments, searched=("member",), sort="-spent"),
         manages=manages,
+        simulates=simulates,
+        previews=call.visitor.manages("limits:write", organization_id),
         raises=raises,
         requests=call.run(REQUESTS, **_path(call)) if raises else [],
         behind=_link_requests(limit),
@@ -242,7 +246,7 @@ def _show_owned(limit: dict[str, Any]) -> dict[str, Any]:
     place = PLACES[first.kind].format(first.value)
     kind = first.kind.replace("_", " ")
     of = f"{kind} {limit['name'] or first.value}{each}"
-    return {**_show_row(limit), "of": of, "place": place, "each": bool(each)}
+    return {**_show_row(limit), "of": of, "place": place, "kind": kind, "each": bool(each)}
 
 
 def _show_member(member: dict[str, Any], amount: str) -> dict[str, Any]:

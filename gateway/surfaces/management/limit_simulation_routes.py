@@ -12,7 +12,7 @@ from gateway.reports.limit_simulation import simulate_limit
 from gateway.reports.simulated_days import MAX_DAYS
 from gateway.surfaces.management.access_groups import in_organization
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
-from gateway.surfaces.management.organization_limit_routes import ONE, PATH, READER, TAG, LimitBody, read_draft
+from gateway.surfaces.management.organization_limit_routes import ONE, PATH, SIMULATOR, TAG, LimitBody, read_draft
 from gateway.surfaces.visitors.validation_schemas import Body, QueryInteger, WholeNumber
 from gateway.surfaces.web.answer_structs import Answer, Time, Usd
 from gateway.surfaces.web.http import Operation
@@ -83,7 +83,7 @@ def _simulate(call: ManagedCall[Any], rule: LimitRule, days: int) -> LimitSimula
 
 
 OPERATIONS: tuple[Operation, ...] = (
-    managed("GET", f"{ONE}/simulation", simulate, "Simulate a limit over the last days", tag=TAG, who=READER,
+    managed("GET", f"{ONE}/simulation", simulate, "Simulate a limit over the last days", tag=TAG, who=SIMULATOR,
             scope="limits:read", query=SimulationQuery, inside="simulation",
             commands=("limits simulate <limit_id> --days=days",)),
     managed("POST", f"{PATH}/simulation", simulate_draft, "Simulate a limit before it is set", tag=TAG,

@@ -39,6 +39,7 @@ from gateway.surfaces.management.owned_limit_access import (
     changed_with,
     check_change,
     check_read,
+    check_simulate,
     hold_owned,
     list_seen_kinds,
     manages_owned,
@@ -375,8 +376,18 @@ def _may_ask(visitor: Visitor, values: Values) -> str:
     return organization_id
 
 
+def _may_simulate(visitor: Visitor, values: Values) -> str:
+    organization_id: str = values["organization_id"]
+    owned = parse_owned(values["limit_id"])
+    if owned is None:
+        return _may_read(visitor, values)
+    check_simulate(visitor, organization_id, owned)
+    return organization_id
+
+
 RAISER = AccessGroup("limits:raise", describe("limits:raise"), _may_raise)
 READER = AccessGroup("limits:read", describe("limits:read"), _may_read)
+SIMULATOR = AccessGroup("limits:read", describe("limits:read"), _may_simulate)
 WRITER = AccessGroup("limits:write", describe("limits:write"), _may_write)
 ASKER = AccessGroup("organization:read", describe("organization:read"), _may_ask)
 

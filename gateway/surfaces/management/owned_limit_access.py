@@ -93,6 +93,29 @@ def check_read(visitor: Visitor, organization_id: str, name: OwnedName) -> None:
         _check_same(visitor.project(name.owner, permission).organization_id, organization_id, name)
 
 
+def check_simulate(visitor: Visitor, organization_id: str, name: OwnedName) -> None:
+    """Raise Forbidden or NotFound for a visitor who may not see the people whose requests a limit would refuse: members
+    of a team or project see those of others nowhere else."""
+    if visitor.manages("limits:read", organization_id):
+        check_read(visitor, organization_id, name)
+    elif name.kind == TEAM:
+        reach = visitor.reach(organization_id, "teams:read")
+        visitor.check(organization_id, "teams:read", name.owner in reach.teams)
+    elif name.kind == PROJECT:
+        check_change(visitor, organization_id, name)
+    else:
+        check_read(visitor, organization_id, name)
+
+
+def may_simulate_owned(visitor: Visitor, organization_id: str, name: OwnedName) -> bool:
+    """Return whether check_simulate passes."""
+    try:
+        check_simulate(visitor, organization_id, name)
+    except (Forbidden, NotFound):
+        return False
+    return True
+
+
 def may_change_owned(visitor: Visitor, organization_id: str, name: OwnedName) -> bool:
     """Return whether check_change passes."""
     try:

@@ -249,5 +249,21 @@ def test_a_developer_asks_on_the_page_of_the_refusal_and_an_owner_grants_there(o
     request = tenants.ok("GET", f"{owned.path}/{team}/requests", owned.owner)["requests"][0]["id"]
     granted = press_button(tenants, owned.owner, page, "grant", request=request).text
     assert "was granted" in granted and ">$7.00<" in granted
+    saved = press_button(tenants, owned.owner, page, "change", subjects=f"team={owned.team}", amount="6").text
+    assert "The limit was saved" in saved and ">$6.00<" in saved and 'type="hidden" name="subjects"' in saved
+    assert "Simulate" not in open_page(tenants, developer, page)
     mine = open_page(tenants, developer, "/console")
     assert f'value="{team} {owned.owner.organization_id}"' in mine and f'value="{name} ' in mine
+
+
+def test_a_member_does_not_see_whose_requests_a_limit_of_others_would_refuse(owned: Owned) -> None:
+    tenants, developer = owned.tenants, owned.developer
+    member = f"/orgs/{owned.owner.organization_id}/teams/{owned.team}/members/{developer.member_id}"
+    tenants.ok("PUT", member, owned.owner)
+    own = (f"{developer.key.info.id}:total", f"{developer.member_id}:total")
+    common = (f"{owned.team}:total", f"{owned.owner.project_id}:run")
+    for name in own + common:
+        owned.made(name)
+        assert owned.limit(name, developer)["limit"] == "5"
+        status, _ = tenants.call("GET", f"{owned.path}/{name}/simulation", developer)
+        assert status == (200 if name in own else 403), name
