@@ -12,6 +12,7 @@ from gateway.control.version import Control
 from gateway.limits.lease_folding import charge, forget_returned, list_lost, return_leases
 from gateway.limits.models import split_groups
 from gateway.metering.rollups.rollup_table import read_state
+from gateway.metering.route_usage import ROUTE, row_of_route
 from gateway.metering.usage_table import RECORD, known, write_groups
 from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.state_changes import ERROR, StateChange, StateLog
@@ -108,6 +109,9 @@ class Recovery:
             if not self._database.execute(RECORD.sql, (*record, teams)).rowcount:
                 continue
             count += 1
+            if ROUTE in record.details:
+                statement, params = row_of_route((RECORD, (*record, teams)))
+                self._database.execute(statement.sql, params)
             if record.cost_nusd:
                 for statement, params in write_groups(record.request, record.attempt, groups):
                     self._database.execute(statement.sql, params)

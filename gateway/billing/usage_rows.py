@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from gateway.billing import unit_estimates
-from gateway.billing.context import Attempt, RequestContext, Terms, upstream_text
+from gateway.billing.context import Attempt, Attribution, RequestContext, Terms, upstream_text
 from gateway.billing.settlement_services import BilledCall
 from gateway.callers.access import logs_text
 from gateway.callers.credential_sources import OWN_SOURCE
@@ -75,6 +75,7 @@ class IntentDetails(NamedTuple):
     output_nusd: int = 0
     session: str | None = None
     tags: str | None = None
+    route: dict[str, Any] | None = None  # the choice of a route, as details of the row
 
 
 def record_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> UsageRecord:
@@ -157,16 +158,35 @@ def _add_route(extra: str | None, route: RouteChoice, terms: Terms, attempt: Att
     """Return `extra` with the choice of a route and the cost of the same usage at its reference model."""
     mapping = attempt.target.mapping
     details: dict[str, object] = orjson.loads(extra) if extra else {}
-    details |= {ROUTE: route.name, VERSION: route.version, RULE: route.rule, REFERENCE: route.reference}
-    if route.turn or route.difficulty:
-        details[SEEN] = [route.turn, route.agent, route.difficulty]
-    if route.judged is not None:
-        details[JUDGED] = [route.judged.model, route.judged.outcome, route.judged.request]
+    details |= _describe_route(route)
     usage = attempt.usage or NO_USAGE
     reference_nusd = route.reference_nusd(usage, mapping, terms.context.at_us, attempt.charge.discount_ppm)
     if reference_nusd is not None:
         details[REFERENCE_NUSD] = reference_nusd
     return _write(details)
+
+
+def _describe_route(route: RouteChoice) -> dict[str, object]:
+    """Return the choice of a route as details of a row have it."""
+    details: dict[str, object] = {
+        ROUTE: route.name,
+        VERSION: route.version,
+        RULE: route.rule,
+        REFERENCE: route.reference,
+    }
+    if route.turn or route.difficulty:
+        details[SEEN] = [route.turn, route.agent, route.difficulty]
+    if route.judged is not None:
+        details[JUDGED] = [route.judged.model, route.judged.outcome, route.judged.request]
+    return details
+
+
+def _describe_attribution(attribution: Attribution | None) -> tuple[Any, ...]:
+    """Return the last members of an intent: those that the request does not have are left out."""
+    if attribution is None:
+        return ()
+    route = () if attribution.route is None else (_describe_route(attribution.route),)
+    return attribution.session, attribution.tags, *route
 
 
 def _add_unpriced(extra: str | None, terms: Terms, target: Target) -> str | None:
@@ -219,7 +239,7 @@ def intent_of(
     caller = context.caller
     details: tuple[Any, ...] = ()
     if (attribution := context.attribution) is not None:
-        details = (*NO_USAGE_SO_FAR, attribution.session, attribution.tags)
+        details = (*NO_USAGE_SO_FAR, *_describe_attribution(attribution))
     if used is None and terms.units is None:
         tokens = terms.prompt_tokens
         rates = mapping.steady or rates_at(mapping, context.at_us, tokens)
@@ -237,7 +257,7 @@ def intent_of(
             parts = {}
             output_nusd = 0
         counts = _named(RARE_UNITS, READ_RARE_UNITS(usage))
-        named = () if attribution is None else (attribution.session, attribution.tags)
+        named = _describe_attribution(attribution)
         details = (counts, parts, usage.price_key, usage.output, output_nusd, *named)
     cost_nusd = reduced(listed, discount_ppm) if discount_ppm else listed
     return orjson.dumps(
@@ -280,6 +300,7 @@ def read_intent(payload: bytes) -> IntentDetails:
 def interrupted(intent: IntentDetails, request: bytes, attempt: int, now_us: int) -> UsageRecord:
     """Return the usage row of an attempt that was not settled because its worker died."""
     extra: dict[str, object] = {PROVIDER_KEY: intent.provider_key, BOUNDED: True} if intent.provider_key else {}
+    extra |= intent.route or {}
     parts = intent.parts or {}
     if intent.units:
         extra |= {"units": intent.units, "nusd": parts, PRICE_KEY: intent.price_key}

@@ -25,6 +25,7 @@ DELEGATIONS: dict[str, Callable[[str], Json]] = {
     "multi_agent_v1__spawn_agent": lambda prompt: {"message": prompt},
     "spawn_agent": lambda prompt: {"message": prompt},
 }
+WAIT, AGENT_ID = "multi_agent_v1__wait_agent", re.compile(r'agent_id[\\"]+:[\\"]+([0-9a-f-]{36})')
 DELEGATED = "delegate"
 PARTS_STEPS = 5
 
@@ -37,6 +38,7 @@ class WorkingModel:
     def __init__(self, fake: ModelAtAnthropic, size_of: Callable[[], int] = lambda: 60) -> None:
         self.tasks: dict[int, list[str]] = {}
         self.answered: list[tuple[str, anthropic.Answer]] = []
+        self.tokens = 0  # of the latest prompt of a main agent
         self._size_of = size_of
         self._done: Counter[str] = Counter()
         self._current = 0
@@ -61,6 +63,8 @@ class WorkingModel:
             output=self._size_of(),
         )
         self.answered.append((kind, answer))
+        if kind == "main":
+            self.tokens = answer.input
         return answer
 
     def _next(self, body: Json) -> tuple[str, str, tuple[tuple[str, str], ...]]:
@@ -79,6 +83,10 @@ class WorkingModel:
             if self._done[ident] > PARTS_STEPS:
                 return "sub", "I found it.", ()
             return "sub", "I look.", ((command, json.dumps(COMMANDS[command]("cat src/small.py"))),)
+        started = AGENT_ID.search(json.dumps(body["messages"][-1]))
+        if WAIT in names and started is not None:
+            targets = json.dumps({"targets": [started.group(1)], "timeout_ms": 60_000})
+            return "main", "I wait.", ((WAIT, targets),)
         return "main", *self._step(command, names)
 
     def _step(self, command: str, names: list[str]) -> tuple[str, tuple[tuple[str, str], ...]]:

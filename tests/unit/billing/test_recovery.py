@@ -15,9 +15,11 @@ from gateway.errors import Unavailable
 from gateway.limits import leases
 from gateway.limits.cost_bound import CostBound
 from gateway.limits.lease_folding import charge, fold, return_leases
+from gateway.metering.route_usage import sum_savings
 from gateway.metering.usage_table import find
 from gateway.money import MILLION
 from gateway.neutral.usage import Units, Usage
+from gateway.routes.choices import RouteChoice
 from gateway.store.outage_journal import OutageJournal
 
 
@@ -85,6 +87,29 @@ def test_a_killed_call_keeps_its_session_and_metadata(start_billing, account):
     (row,) = find(heir.database, request)
     assert (row.session, row.tags) == ("s-1", '{"team":"search"}')
     assert (row.cost_nusd, row.input_nusd, row.output, row.details) == (100_000, 100_000, 0, {})
+
+
+@pytest.mark.parametrize("units", [None, Units(Usage(input=1_000), Usage(input=1_000))], ids=["text", "counted"])
+def test_a_killed_call_keeps_the_choice_of_its_route(start_billing, account, units):
+    process = start_billing()
+    process.ledger.grant(account.organization, DOLLAR, "start")
+    settlement = process.admit(account, **({} if units is None else {"units": units}))
+    process.context.route = RouteChoice(
+        "house", 3, "hard turns", ("gpt-4o",), turn="work", agent="sub", difficulty="large", reference="gpt-4o"
+    )
+    process.context.attribute()
+    settlement.begin(0, target())
+    request = process.context.request_id
+    process.die()
+    heir = start_billing()
+    heir.recovery.run()
+    (row,) = find(heir.database, request)
+    named = [row.details[name] for name in ("route", "route_version", "route_rule", "reference", "route_seen")]
+    assert named == ["house", 3, "hard turns", "gpt-4o", ["work", "sub", "large"]]
+    (saved,) = sum_savings(heir.database, account.organization, 0)
+    assert (saved.route, saved.version, saved.rule, saved.requests, saved.failed) == ("house", 3, "hard turns", 1, 1)
+    assert saved.cost_nusd == saved.reference_nusd == row.cost_nusd > 0
+    assert doctor(heir.database) == []
 
 
 def test_a_killed_worker_bills_the_text_that_was_delivered(start_billing, account):

@@ -116,9 +116,11 @@ def test_more_rows_than_are_read_at_once_shorten_the_days(company: Company, monk
 
 @pytest.mark.extended
 def test_hundred_thousand_rows_take_less_than_a_minute(company: Company) -> None:
-    for first in range(0, 100_000, 2_000):
-        insert_rows(company.database, *[company.row((first + number) * 1_000_000) for number in range(1, 2_001)])
+    for first in range(0, 100_000, 200):  # a few at once, because a busy PostgreSQL must answer each within seconds
+        insert_rows(company.database, *[company.row((first + number) * 1_000_000) for number in range(1, 201)])
     rules = [{"when": {"applications": [f"app-{number}"]}, "use": LARGE} for number in range(10)]
     began = time.monotonic()
     assert company.simulate(rules=rules).requests == 100_000
-    assert time.monotonic() - began < 60
+    took_s = time.monotonic() - began
+    print(f"{took_s:.1f} s")
+    assert took_s < 60
