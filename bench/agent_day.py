@@ -32,7 +32,6 @@ from bench.agent_bodies import CODE, text
 from bench.pairs import import_from_tests
 from gateway.accounts.projects import ProjectChange, update_project
 from gateway.billing.reconciliation import doctor
-from gateway.routing.cache_lifetimes import CacheLifetimes
 
 Body = dict[str, Any]
 MODEL = "anthropic/claude-opus-5"
@@ -88,7 +87,8 @@ class ClaudeCode(Talk):
     client = "Claude Code"
 
     def headers(self) -> dict[str, str]:
-        return {"X-Claude-Code-Session-Id": self.session, "User-Agent": "claude-cli/2.1.332 (external, cli)"}
+        named = {"X-Claude-Code-Session-Id": self.session, "User-Agent": "claude-cli/2.1.332 (external, cli)"}
+        return named | ({"X-Claude-Code-Agent-Id": f"{id(self):x}"} if self.kind == "sub-agent" else {})
 
     def ask(self, words: str) -> None:
         blocks = [{"type": "text", "text": words}]
@@ -123,7 +123,8 @@ class OpenCode(Talk):
     client = "OpenCode"
 
     def headers(self) -> dict[str, str]:
-        return {"X-OpenCode-Session": self.session, "User-Agent": "opencode/1.18.33"}
+        named = {"X-OpenCode-Session": self.session, "User-Agent": "opencode/1.18.33"}
+        return named | ({"X-Parent-Session-Id": self.session} if self.kind == "sub-agent" else {})
 
     def body(self) -> Body:
         functions = [{"name": name, "description": ABOUT[name], "parameters": SCHEMA} for name in self.tools]
@@ -148,7 +149,8 @@ class Codex(Talk):
     client = "Codex"
 
     def headers(self) -> dict[str, str]:
-        return {"Session-Id": self.session, "User-Agent": "codex_cli_rs/0.171.0"}
+        named = {"Session-Id": self.session, "User-Agent": "codex_cli_rs/0.171.0"}
+        return named | ({"X-OpenAI-Subagent": "collab_spawn"} if self.kind == "sub-agent" else {})
 
     def body(self) -> Body:
         tools = [
@@ -308,7 +310,7 @@ def replay(model: str, policy: str, turns: int, seed: int, pause_s: float) -> tu
         with gateways.local_gateway(settings) as gateway, httpx.Client(timeout=120) as http:
             services = gateway.services
             services.billing.ledger.grant(gateway.organization_id, 10**15, "bench")
-            services.routing.planner.cache_lifetimes = CacheLifetimes(clock, None, b"bench")
+            import_from_tests("simulated_time").simulate_pauses(services, clock)
             change = ProjectChange(cache_markers=policy)
             update_project(services.store.database, services.store.control, gateway.project_id, change, actor="bench")
 

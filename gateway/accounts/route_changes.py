@@ -23,6 +23,7 @@ from gateway.store.database import WHOLE, Base, Database, ListSlice, TimeField
 MAX_ROUTES = 100  # of an organization
 MAX_ALIASES = 8  # of a route
 MAX_VERSIONS = 50  # that are kept of a route; the published one is never removed
+CHAT = "chat"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}")
 RESERVED = frozenset((AUTO, SMART, "custom", "check", "savings", "simulation"))
@@ -97,8 +98,17 @@ def check_targets(document: RouteDocument, known: KnownNames) -> None:
             raise InvalidRequest(f"The target {model!r} is a route; a route ends at models.", param=param)
         if model != AUTO:
             known.check_requested_model(model, param)
+            _check_chats(model, known.catalogue, param)
     if document.reference == AUTO:
         raise InvalidRequest("The reference is a model with a price.", param="document.reference")
+
+
+def _check_chats(model: str, catalogue: Catalogue, param: str) -> None:
+    """InvalidRequest for a model of the catalogue that serves no chats, such as one for images alone."""
+    entry = catalogue.find_version(model) or catalogue.find_version(model.rpartition("/")[2].partition(":")[0])
+    if entry is not None and not any(CHAT in mapping.operations for mapping in entry.mappings):
+        text = f"{model} serves no chat requests, and routes choose models for these only."
+        raise InvalidRequest(text, param=param, code="route_serves_chat")
 
 
 def check_names(name: str, aliases: tuple[str, ...], replaces_models: bool, catalogue: Catalogue) -> None:

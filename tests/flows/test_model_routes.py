@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import gevent
 import httpx as http
 import pytest
 from fakes.anthropic import FakeAnthropic
@@ -11,7 +12,7 @@ from fakes.openai import Answer, FakeOpenAI
 from openai import NotFoundError, OpenAI, PermissionDeniedError
 from support.gateways import LocalGateway
 from support.mcp_visitor import Visitor
-from support.shared import Share
+from support.shared import Share, usage_of
 from support.spending import BODIES
 
 from gateway.accounts import projects, route_changes, rules
@@ -107,6 +108,23 @@ def test_published_version_acts_on_the_next_request(client: OpenAI, upstream: Fa
     routes.roll_back("house", 1)
     ask(client, "dynamic/house")
     assert sent_models(upstream) == ["gpt-4o-mini", "gpt-4o", "gpt-4o-mini"]
+
+
+def test_request_keeps_the_version_with_which_it_began(
+    client: OpenAI, gateway: LocalGateway, upstream: FakeOpenAI, routes: Routes
+) -> None:
+    routes.publish("house", {"otherwise": [LARGE, SMALL]})
+    upstream.script(Answer(status=500, silence_s=1.0), Answer("Done."))
+    messages = [{"role": "user", "content": "Hello."}]
+    create = client.chat.completions.with_raw_response.create
+    asking = gevent.spawn(create, model="dynamic/house", messages=messages)
+    while not upstream.calls:
+        gevent.sleep(0.01)
+    routes.publish("house", {"otherwise": "openai/gpt-4.1"})
+    answer = asking.get()
+    assert sent_models(upstream) == ["gpt-4o", "gpt-4o-mini"]
+    assert answer.headers["x-llmgateway-route"] == "house; version=1; rule=otherwise"
+    assert {row.details["route_version"] for row in usage_of(gateway)} == {1}
 
 
 def test_unknown_route_and_one_of_another_project_are_not_found(
