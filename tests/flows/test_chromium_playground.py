@@ -387,6 +387,7 @@ def test_pictures_speech_sound_and_video_are_shown_and_failures_explained(browse
     choose(browser, "sandbox-film")
     send(browser, "A kettle boils.")
     browser.wait_for("!!document.querySelector('.turn progress') || !!document.querySelector('.turn video')")
+    assert browser.run("document.querySelector('.panes').scrollWidth <= document.querySelector('.panes').clientWidth")
     browser.run(mode.format("chat"))
     choose(browser, "no-such-model")
     send(browser, "Hello")
