@@ -93,6 +93,35 @@ def list_entries(
     return database.report(read)
 
 
+SEARCHED = 2_000  # newest entries of an organization in which changes are searched
+
+
+def list_changes(
+    database: Database, organization_id: str, actions: Collection[str], span_us: tuple[int, int], limit: int
+) -> list[AuditEntry]:
+    """The newest `limit` entries of an organization with one of some actions and a time within [first, end), among its
+    SEARCHED newest ones."""
+
+    def read() -> list[AuditEntry]:
+        newest = (
+            Audit.select(Audit.seq)
+            .where(Audit.organization == organization_id)
+            .order_by(Audit.seq.desc())
+            .limit(SEARCHED)
+            .alias("newest")
+        )
+        query = (
+            Audit.select()
+            .join(newest, on=(Audit.seq == newest.c.seq))
+            .where(Audit.action.in_(list(actions)), Audit.at >= span_us[0], Audit.at < span_us[1])
+            .order_by(Audit.seq.desc())
+            .limit(limit)
+        )
+        return [read_entry(row) for row in query]
+
+    return database.report(read)
+
+
 def verify(database: Database) -> tuple[int, list[str]]:
     """Verify the whole chain and return (entries seen, problems). It detects changed, missing, added and cut-off
     entries. It yields to other work between pages."""

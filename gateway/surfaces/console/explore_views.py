@@ -12,7 +12,8 @@ from gateway.surfaces.console.page_calls import PageCall
 
 # The parameters of the page that a view keeps. It keeps no page and no search.
 KEPT = (
-    *("measure", "groupBy", "splitBy", "timeRange", "from", "to", "compare", "projectId", "apiKeyId", "tag", "sort"),
+    *("measure", "groupBy", "splitBy", "timeRange", "from", "to", "compare", "compareModel", "projectId", "apiKeyId"),
+    *("tag", "sort"),
     *(one.parameter for one in FILTERS),
 )
 

@@ -20,6 +20,8 @@ STEPS = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)  # an axis ends at one of these times a p
 TICKS = 4
 COLOURS = 24  # classes of the style sheet for names: c0 to c23
 BEFORE = "Before"  # the values of another period in the title of a bar
+MARKED = "◆ "  # before what happened in the step of a bar
+MARK_TEXTS = 4  # in the title of a bar
 NO_COLOURS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -49,6 +51,21 @@ class Bar(Struct, frozen=True):
     link: BarLink | None = None
 
 
+class PlotMark(Struct, frozen=True):
+    """What happened in the step at an index. `kind` is a class of the style sheet."""
+
+    place: int
+    kind: str
+    texts: tuple[str, ...]
+
+
+class DrawnMark(Struct, frozen=True):
+    """A mark at the middle of its bar."""
+
+    kind: str
+    x: float
+
+
 class PlotLine(Struct, frozen=True):
     """A line over all steps as the path of a drawing."""
 
@@ -70,6 +87,7 @@ class Plot(Struct, frozen=True):
     top: int = 0
     lines: tuple[PlotLine, ...] = ()
     before: str = ""
+    marks: tuple[DrawnMark, ...] = ()
 
 
 def build_plot(
@@ -79,10 +97,12 @@ def build_plot(
     colours: Mapping[str, str] = NO_COLOURS,
     links: Sequence[BarLink] = (),
     before: Sequence[int | None] = (),
+    marks: Sequence[PlotMark] = (),
 ) -> Plot:
     """Return the plot of `series`: a name and a value for each step, a day or a time in UTC. The series OTHER_SERIES,
     if there is one, holds the sums of others already. `write` formats a value; `colours` are the CSS classes of series
-    that do not get that of their rank. `before` are the values of another period, which are a line."""
+    that do not get that of their rank. `before` are the values of another period, which are a line. `marks` are what
+    happened, in words in the title of a bar."""
     stacked = {name: [value or 0 for value in values] for name, values in series.items()}
     named = [item for item in stacked.items() if item[0] != OTHER_SERIES]
     ranked = sorted(named, key=lambda item: (-sum(item[1]), item[0]))
@@ -104,7 +124,7 @@ def build_plot(
         title = f"{label}: {write(totals[index])}"
         if len(shown) > 1 and parts:
             title = "\n".join([title, *parts])
-        title += _write_before(before, index, write)
+        title += _write_before(before, index, write) + _write_marks(marks, index)
         link = links[index] if links else None
         bars.append(Bar(title, round(index * place, 2), _stack(values, classes, top), at, link))
     return Plot(
@@ -116,6 +136,7 @@ def build_plot(
         tuple((classes[name], name) for name in shown),
         top,
         before=_draw_line(before, place, top),
+        marks=_draw_marks(marks, place),
     )
 
 
@@ -126,6 +147,7 @@ def build_lines(
     colours: Mapping[str, str] = NO_COLOURS,
     links: Sequence[BarLink] = (),
     before: Sequence[int | None] = (),
+    marks: Sequence[PlotMark] = (),
 ) -> Plot:
     """Return the plot of `series` that do not add up, as lines with gaps where there is no value; see `build_plot`."""
     classes = _choose_classes(series, colours)
@@ -137,7 +159,7 @@ def build_lines(
         label, at = _read_step(step)
         values = {name: column[index] for name, column in series.items()}
         parts = [f"{name}: {write(value)}" for name, value in values.items() if value is not None]
-        title = "\n".join([label, *parts]) + _write_before(before, index, write)
+        title = "\n".join([label, *parts]) + _write_before(before, index, write) + _write_marks(marks, index)
         link = links[index] if links else None
         bars.append(Bar(title, round(index * place, 2), (), at, link))
     return Plot(
@@ -150,6 +172,7 @@ def build_lines(
         top,
         tuple(PlotLine(classes[name], _draw_line(values, place, top)) for name, values in series.items()),
         _draw_line(before, place, top),
+        _draw_marks(marks, place),
     )
 
 
@@ -178,6 +201,16 @@ def _choose_classes(names: Iterable[str], colours: Mapping[str, str]) -> dict[st
 def _write_before(before: Sequence[int | None], index: int, write: Callable[[int], str]) -> str:
     value = before[index] if index < len(before) else None
     return "" if value is None else f"\n{BEFORE}: {write(value)}"
+
+
+def _write_marks(marks: Sequence[PlotMark], index: int) -> str:
+    texts = next((mark.texts for mark in marks if mark.place == index), ())
+    more = f"\n{MARKED}and {len(texts) - MARK_TEXTS} more" if len(texts) > MARK_TEXTS else ""
+    return "".join(f"\n{MARKED}{text}" for text in texts[:MARK_TEXTS]) + more
+
+
+def _draw_marks(marks: Sequence[PlotMark], place: float) -> tuple[DrawnMark, ...]:
+    return tuple(DrawnMark(mark.kind, round((mark.place + 0.5) * place, 1)) for mark in marks)
 
 
 def _draw_line(values: Sequence[int | None], place: float, top: int) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.errors import Forbidden, NotFound
-from gateway.surfaces.console.explore_pages import ask, link_bars, read_choices
+from gateway.surfaces.console.explore_pages import link_bars
+from gateway.surfaces.console.explore_questions import ask, read_choices
 from gateway.surfaces.console.grouping import GroupingScope, find_tag
 from gateway.surfaces.console.page_calls import PageCall
 from gateway.surfaces.console.plots import FAILED, FAILED_CLASS, build_plot
@@ -14,7 +15,7 @@ from gateway.surfaces.visitors.usage_report import scope_of
 
 PLACES = ("projectId", "apiKeyId")
 # Filters that statistics have too. With others, the plot would show other requests than the list.
-COUNTED = ("userId", "model", "provider", "source", "session", "metadata")
+COUNTED = ("userId", "model", "provider", "source", "session", "operation", "metadata")
 DEFAULT_RANGE = "24h"
 
 
@@ -24,7 +25,7 @@ def plot_requests(call: PageCall, chosen: Mapping[str, str]) -> dict[str, Any] |
     if not chosen.keys() <= {*PLACES, *COUNTED, "timeRange"} or chosen.get("model", "/").count("/") != 1:
         return None
     wanted = {"measure": "requests", "compare": "none", "timeRange": DEFAULT_RANGE, **chosen}
-    choices = read_choices(call, wanted)
+    choices = read_choices(call.visitor, wanted)
     if len(choices.filters) < sum(name in chosen for name in COUNTED):
         return None
     try:

@@ -16,7 +16,7 @@ from gateway.metering.log.search import LogFilter, LogScope
 from gateway.metering.rollups.rollup_table import SESSION
 from gateway.money import round_usd
 from gateway.surfaces.console.explore_pages import PATH as EXPLORE
-from gateway.surfaces.console.explore_pages import ask, read_choices
+from gateway.surfaces.console.explore_questions import ask, read_choices
 from gateway.surfaces.console.grouping import GROUPS, GroupingScope, UsageValues
 from gateway.surfaces.console.page_calls import ManagementCall, PageCall
 from gateway.surfaces.console.plots import Plot, build_plot, choose_colours
@@ -104,7 +104,8 @@ def _link_logs(subject: UsageSubject) -> str:
 def _ask(call: PageCall, subject: UsageSubject) -> UsageQuestion | None:
     """Return the question for the usage of a subject; None if the visitor may not see its usage."""
     filters = dict(subject.filters)
-    choices = read_choices(call, {**filters, "timeRange": PERIOD, "groupBy": subject.group, "compare": "none"})
+    wanted = {**filters, "timeRange": PERIOD, "groupBy": subject.group, "compare": "none"}
+    choices = read_choices(call.visitor, wanted)
     try:
         scope = scope_of(call.visitor, filters.get("projectId"), filters.get("apiKeyId", ""))
     except GatewayError as error:

@@ -65,7 +65,7 @@ class UsageQuestion(Struct, frozen=True):
     """The usage of a period and how it is plotted. `owners` have all usage, `parts` the same usage by name, in rows of
     `dimension` that `name` names. `tag` is the name of a tag, SESSION for sessions, and `held` has the values of an
     attribute of the owner of each key. `filter` restricts the usage further. `earlier` is the period of the comparison,
-    None for none."""
+    None for none; `against` is what is asked there, None for the same. `names_compared`: names are compared too."""
 
     owners: Owners
     parts: Owners
@@ -78,6 +78,8 @@ class UsageQuestion(Struct, frozen=True):
     held: HeldValues | None = None
     filter: UsageValues | None = None
     earlier: ReportRange | None = None
+    against: "UsageQuestion | None" = None
+    names_compared: bool = True
 
     @property
     def is_of_owners(self) -> bool:
@@ -120,7 +122,7 @@ class PeriodUsage(NamedTuple):
     series: dict[str, list[int | None]]
     before: ActivityFigures
     names_before: dict[NameKey, NamedUsage]
-    line: list[int | None]
+    line: Sequence[int | None]
 
 
 class UsagePart(NamedTuple):
@@ -153,14 +155,14 @@ def _read(database: Database, question: UsageQuestion) -> PeriodUsage:
         names = _sum_names(question, parts)
         bars = _add_bars(question, parts, _list_largest(question, names))
     before, line, names_before = ActivityFigures(), Steps(), {}
-    earlier = question.earlier
+    earlier, other = question.earlier, question.against or question
     if earlier is not None:
-        line = _read_totals(database, question, earlier)
+        line = _read_totals(database, other, earlier)
         for figures in line.values():
             before.add(figures)
     # Sessions are not compared by name: few last longer than a period.
-    if earlier is not None and line and not question.is_of_sessions:
-        names_before = _sum_names(question, _read_parts(database, question, earlier.whole(), tags))
+    if earlier is not None and line and question.names_compared and not question.is_of_sessions:
+        names_before = _sum_names(other, _read_parts(database, other, earlier.whole(), tags))
     series = _list_series(question, totals, bars)
     return PeriodUsage(totals, names, series, before, names_before, _list_line(question, line))
 
@@ -357,12 +359,15 @@ THREAD_CALLS = 2_000  # naming and sorting more of them takes milliseconds
 
 
 class TimedUsage(NamedTuple):
-    """The values of a timed measure: in total, by bar, by name, and by name and bar."""
+    """The values of a timed measure: in total, by bar, by name, and by name and bar; and in total and by bar for what
+    they are compared with in the same period."""
 
     total: int | None
     steps: dict[str, int | None]
     names: dict[NameKey, int | None]
     series: dict[str, list[int | None]]
+    before: int | None = None
+    line: Sequence[int | None] = ()
 
 
 def read_times(
@@ -402,7 +407,7 @@ def _find_projects(database: Database, question: UsageQuestion, projects_of_keys
 
 
 def _rank_times(
-    question: UsageQuestion, usage: PeriodUsage, projects: ProjectKeys, calls: Iterable[TimedCall]
+    question: UsageQuestion, usage: PeriodUsage, projects: ProjectKeys, calls: Sequence[TimedCall]
 ) -> TimedUsage:
     measure_, labels = question.measure, question.bars.padding
     whole: list[int] = []
@@ -411,10 +416,9 @@ def _rank_times(
     by_bar: dict[tuple[str, int], list[int]] = {}
     named: dict[Values, GroupName] = {}
     for call in calls:
-        keys = projects[f"proj_{call.project.hex()}"]
-        value = time_of(measure_, call)
+        value = _time_within(question, projects, call)
         values = _values_of(question, call)
-        if value is None or values is None or (keys is not None and call.api_key not in keys):
+        if value is None or values is None:
             continue
         name = named.get(values) or named.setdefault(values, question.name(values))
         whole.append(value)
@@ -427,12 +431,41 @@ def _rank_times(
     def rank(values: list[int]) -> int | None:
         return rank_percentile(values, measure_.percent)
 
+    before, line = _rank_against(question, projects, calls)
     return TimedUsage(
         rank(whole),
         {label: rank(by_step.get(place, [])) for place, label in enumerate(labels)},
         {name: rank(values) for name, values in by_name.items()},
         {name: [rank(by_bar.get((name, place), [])) for place in range(len(labels))] for name in usage.series},
+        before,
+        line,
     )
+
+
+def _rank_against(
+    question: UsageQuestion, projects: ProjectKeys, calls: Iterable[TimedCall]
+) -> tuple[int | None, list[int | None]]:
+    """Return the percentiles of what a question is compared with in the same period, in total and by bar."""
+    other = question.against
+    if other is None:
+        return None, []
+    by_step: dict[int, list[int]] = {}
+    for call in calls:
+        value = _time_within(other, projects, call)
+        if value is not None:
+            by_step.setdefault(call.step, []).append(value)
+    percent = question.measure.percent
+    whole = sorted(value for values in by_step.values() for value in values)
+    steps = [rank_percentile(sorted(by_step.get(place, [])), percent) for place in range(len(question.bars.padding))]
+    return rank_percentile(whole, percent), steps
+
+
+def _time_within(question: UsageQuestion, projects: ProjectKeys, call: TimedCall) -> int | None:
+    """Return the value of a call; None if it has none, or the question does not count it."""
+    keys = projects[f"proj_{call.project.hex()}"]
+    if _values_of(question, call) is None or (keys is not None and call.api_key not in keys):
+        return None
+    return time_of(question.measure, call)
 
 
 def _tag_of(tag: str, call: TimedCall) -> str:

@@ -14,7 +14,7 @@ from gateway.metering.rollups.rollup_table import DAILY, Series
 from gateway.metering.usage_table import UsageRecord, raw_id, write_row
 from gateway.store.partitions import id_at
 from gateway.surfaces.console import usage_reader
-from gateway.surfaces.console.explore_pages import COMPARISONS, RANGES
+from gateway.surfaces.console.explore_periods import COMPARISONS, RANGES
 from gateway.surfaces.console.grouping import GROUPS
 from gateway.surfaces.console.shown_figures import show_change
 from gateway.surfaces.console.usage_measures import MEASURES

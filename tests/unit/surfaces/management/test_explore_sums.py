@@ -18,6 +18,7 @@ from gateway.metering.models import CACHED, CREDITS, SETTLEMENT
 from gateway.metering.usage_table import UsageRecord, raw_id
 from gateway.money import NANO, parse_usd
 from gateway.surfaces.console.grouping import GROUPS, split_groups
+from gateway.surfaces.console.shown_figures import round_duration
 from gateway.surfaces.console.usage_measures import MEASURES
 
 pytestmark = pytest.mark.slow
@@ -63,14 +64,14 @@ def used(open_tenants: Callable[..., AbstractContextManager[Tenants]], rows: lis
                 api_key=raw_id(person.key.info.id),
                 member=raw_id(person.member_id),
                 kind=SETTLEMENT,
-                operation="chat",
+                operation=dice.choice(("chat", "chat", "embeddings", "images")),
                 mode=CREDITS,
                 provider=provider,
                 asked=served,
                 served=served,
                 source=dice.choice(("", "codex", "cursor")),
                 session=dice.choice((None, "first", "second")),
-                tags=dice.choice((None, '{"team":"ads"}', '{"team":"search"}')),
+                tags=dice.choice((None, '{"team":"ads"}', '{"team":"search","user":"ann"}')),
                 cost_nusd=dice.randrange(10**9),
                 input=dice.randrange(100),
                 output=dice.randrange(100),
@@ -116,6 +117,8 @@ FILTERS: dict[str, tuple[str, Callable[[UsageRecord], bool]]] = {
     "provider": ("openai", lambda row: row.provider == "openai"),
     "source": ("codex", lambda row: row.source == "codex"),
     "session": ("first", lambda row: row.session == "first"),
+    "operation": ("images", lambda row: row.operation == "images"),
+    "errorCode": ("upstream_timeout", lambda row: row.error == "upstream_timeout"),
     "metadata": ("team:ads", lambda row: row.tags == '{"team":"ads"}'),
 }
 
@@ -179,6 +182,8 @@ NAMES: dict[str, Callable[[UsageRecord, Tenants], str]] = {
     "app": lambda row, tenants: row.source or "No app named",
     "session": lambda row, tenants: row.session or "No session",
     "tag": lambda row, tenants: row.tags.split('"')[3] if row.tags else "Without this tag",
+    "endUser": lambda row, tenants: "ann" if row.tags and "ann" in row.tags else "No end user named",
+    "operation": lambda row, tenants: row.operation,
 }
 
 
@@ -237,6 +242,29 @@ def test_a_period_is_compared_with_the_same_weekdays_or_with_nothing(used: Tenan
     assert costs["before"] != costs["weekdays"] and all(len(found) == 1 for found in costs.values())
     nothing = read(used, **period, compare="none")
     assert 'class="before"' not in nothing and "Change</a></th>" not in nothing
+
+
+def test_a_model_is_compared_with_another_one_in_the_same_period(used: Tenants, rows: list[UsageRecord]) -> None:
+    other = "anthropic/claude-sonnet-4-5"
+    cost = {name: sum(row.cost_nusd for row in rows if row.served == name.partition("/")[2]) for name in MODELS}
+    chosen = {"compare": "model", "compareModel": other, "model": "openai/gpt-5"}
+    page = read(used, **chosen, groupBy="user")
+    assert parse_usd(STAT.findall(page)[0]) == cost["openai/gpt-5"]
+    assert parse_usd(re.findall(rf'title="\$([\d.]+) with {other}"', page)[0]) == cost[other]
+    by_person = re.findall(rf'data-label="Change"><span class="change" title="\$([\d.]+) with {other}"', page)
+    assert sum(map(parse_usd, by_person)) == cost[other] and len(by_person) == len(PEOPLE)
+    assert 'class="before"' in page and f"</svg>{other}</li>" in page
+    assert "Change</a></th>" not in read(used, **chosen, groupBy="model")
+    busiest = max(MODELS, key=lambda name: sum(row.served == name.partition("/")[2] for row in rows))
+    assert f'<option value="{busiest}" selected>' in read(used, compare="model")
+    for group in ("app", "session", "operation"):
+        assert '<option value="model">Another model' not in read(used, groupBy=group)
+    timed = read(used, **chosen, groupBy="user", measure="duration95")
+    answered = [
+        row.duration_ms for row in rows if row.error is None and row.flags != CACHED and row.served == other[10:]
+    ]
+    [ms] = re.findall(rf'title="([^"]*) with {other}"', timed)
+    assert ms == round_duration(nearest_rank(answered, 95))
 
 
 def test_hours_between_two_times_are_shown_with_their_requests(used: Tenants, rows: list[UsageRecord]) -> None:
