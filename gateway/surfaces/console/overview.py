@@ -24,10 +24,10 @@ from gateway.runtime.threads import compute
 from gateway.surfaces.console.grouping import NO_APP
 from gateway.surfaces.console.organization_choice import list_visible_keys
 from gateway.surfaces.console.overview_changes import find_changes
+from gateway.surfaces.console.overview_outages import find_outages, find_since_visit
 from gateway.surfaces.console.page_calls import ManagementCall, PageCall, page_operations
 from gateway.surfaces.console.pages import AFTER_SIGN_IN
 from gateway.surfaces.console.plots import Plot, build_plot, plot_outcomes
-from gateway.surfaces.console.provider_pages import list_cooldowns
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
 from gateway.surfaces.visitors.report_windows import read_window
 from gateway.surfaces.visitors.usage_report import ActivityQuery, apps_of, usage_of, visible_keys
@@ -91,18 +91,6 @@ def find_credits(visitor: Visitor, average_nusd: int) -> list[AttentionItem]:
             unit = "day" if days < 2 else "days"
             text = f"The credits of {organization.name} ({round_usd(left)}) last about {max(1, days)} more {unit}."
             notices.append(AttentionItem("warn", text, "/console/settings"))
-    return notices
-
-
-def find_cooldowns(visitor: Visitor, used: Iterable[str]) -> list[AttentionItem]:
-    """Return the providers among `used` that requests try last at present. Own keys have notices of their own."""
-    shown = list_cooldowns(visitor, ())
-    names = visitor.services.routing.catalogue.current().providers
-    notices = []
-    for provider in sorted(set(used) & set(shown)):
-        first = shown[provider][0]
-        text = f"{names[provider].name} is in cooldown ({first.part}): {first.reason}."
-        notices.append(AttentionItem("warn", text, f"/console/providers/{provider}"))
     return notices
 
 
@@ -196,11 +184,12 @@ def show(call: PageCall) -> Outbound:
         changes=find_changes(visitor, compared, {"timeRange": "custom", **chosen, "to": today.isoformat()}),
         own_keys=_list_own_keys(visitor, keys, statuses),
         own_limits=own_limits,
+        outages=find_outages(visitor, used),
+        since_visit=find_since_visit(visitor),
         notices=[
             *find_raise_requests(visitor),
             *find_credits(visitor, figures["average"]),
             *find_provider_keys(services, visitor),
-            *find_cooldowns(visitor, {provider for _, provider in used}),
             *find_budgets(checked, statuses),
             *find_retiring(services, used, today),
         ][:MAX_NOTICES],

@@ -8,13 +8,16 @@ from types import SimpleNamespace
 import pytest
 from support.management import Person, Tenants
 
-from gateway.accounts import keys
+from gateway.accounts import audit, keys
 from gateway.accounts.keys import Change
 from gateway.callers.permissions import reach_of
+from gateway.clock import HOUR_US, to_iso
 from gateway.limits.budgets import Limits, Status
 from gateway.limits.ledger import Balance
 from gateway.money import NANO
-from gateway.surfaces.console.overview import find_budgets, find_cooldowns, find_credits, find_retiring, forecast_month
+from gateway.runtime.state_changes import StateChange
+from gateway.surfaces.console.overview import find_budgets, find_credits, find_retiring, forecast_month
+from gateway.surfaces.console.overview_outages import find_outages
 
 BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
 HOSTILE = '"><script>alert(1)</script><img src=https://evil.example/x>'
@@ -113,11 +116,44 @@ def test_a_provider_in_use_that_is_in_cooldown_needs_attention(used: Tenants) ->
     cooldowns = used.services.routing.health.cooldowns
     visitor = SimpleNamespace(services=used.services, memberships={used["acme owner"].organization_id: None})
     cooldowns.trip("openai/gpt-4o-mini", "failing", None, "")
-    [notice] = find_cooldowns(visitor, ["openai", "anthropic"])
-    assert notice.text.startswith("OpenAI is in cooldown (gpt-4o-mini): ")
-    assert notice.path == "/console/providers/openai"
-    assert find_cooldowns(visitor, ["anthropic"]) == []
+    history, now_us = used.services.telemetry.alert_history, used.services.clock.now_us()
+    change = StateChange("provider.resting", "provider openai", "openai rests", facts={"provider": "openai"})
+    history.begin(change, now_us - HOUR_US)
+    usage = {("gpt-4o-mini", "openai"), ("claude-sonnet-4-5", "anthropic")}
+    [outage] = find_outages(visitor, usage)
+    assert (outage.name, outage.parts, outage.path) == ("OpenAI", "gpt-4o-mini", "/console/providers/openai")
+    assert outage.since == to_iso(now_us - HOUR_US)
+    [model] = outage.models
+    mapped = used.services.routing.catalogue.current().models["gpt-4o-mini"].mappings
+    assert model.name == "gpt-4o-mini" and len(model.instead) == len({one.provider for one in mapped}) - 1
+    assert "OpenAI" not in model.instead
+    history.end("provider openai", ["provider.resting"], now_us - HOUR_US, now_us)
+    assert find_outages(visitor, usage)[0].since == ""
+    assert find_outages(visitor, {("claude-sonnet-4-5", "anthropic")}) == []
     cooldowns.clear("openai/gpt-4o-mini")
+
+
+def test_the_overview_tells_what_changed_since_the_last_visit(used: Tenants) -> None:
+    database, developer, rival = used.services.store.database, used["acme developer"], used["rival owner"]
+    for person in (developer, rival):
+        assert "Since your last visit" not in read(used, person)
+    ago_us = 5 * HOUR_US
+    database.write(lambda: database.execute("UPDATE last_visit SET seen_at = seen_at - ?", (ago_us,)))
+    database.write(
+        lambda: audit.append(
+            "api_key.update_limit",
+            developer.key.info.id,
+            actor="operator",
+            at_us=used.services.clock.now_us(),
+            organization_id=developer.organization_id,
+        )
+    )
+    page = read(used, developer)
+    assert "Since your last visit" in page and "API key limit updated" in page
+    assert "Since your last visit" not in read(used, rival), "nothing happened there"
+    assert "Since your last visit" in read(used, developer), "the visit lasts"
+    database.write(lambda: database.execute("UPDATE last_visit SET before_at = seen_at"))
+    assert "Since your last visit" not in read(used, developer)
 
 
 def test_the_top_people_lead_to_their_requests(used: Tenants) -> None:
