@@ -34,6 +34,7 @@ from gateway.surfaces.console.truncated_json import mend
 
 MAX_BYTES = MAX_BODY_BYTES  # of a payload that is read: as much as is stored of one
 MAX_MESSAGES = 300
+MAX_INDENTED = 16_000_000  # length times depth of a body that is written with indentation
 MAX_TOOLS = 200
 MAX_SETTINGS = 100
 MAX_NAME = 200  # characters
@@ -85,13 +86,10 @@ def read_conversation(sent: bytes, answer: bytes) -> ShownConversation | None:
 
 def read_turns(body: Json, answer: bytes, is_cut: bool = False) -> ShownConversation | None:
     """Return the conversation of a request that was read, None for another operation."""
-    messages = _read_messages(body)
+    messages, left_out = _read_messages(body)
     if not messages:
         return None
     name_results(messages)
-    left_out = max(0, len(messages) - MAX_MESSAGES)
-    if left_out:
-        messages = messages[: MAX_MESSAGES // 2] + messages[-MAX_MESSAGES // 2 :]
     shown = ShownConversation(messages, read_answer(answer), read_tools(body), read_settings(body), left_out, is_cut)
     limit(shown)
     return shown
@@ -106,23 +104,30 @@ def read_settings(body: Json, said: tuple[str, ...] = SAID) -> list[tuple[str, s
 def write_pretty(body: bytes) -> str:
     """Return JSON with indentation, other text as it is."""
     value = load(body) if len(body) <= MAX_BYTES else None
-    return body.decode("utf-8", "replace") if value is None else write_json(value)
+    return body.decode("utf-8", "replace") if value is None else write_json(value, most=MAX_INDENTED)
 
 
-def _read_messages(body: Json) -> list[ShownMessage]:
+def _read_messages(body: Json) -> tuple[list[ShownMessage], int]:
+    """Return the messages of a request, and how many in the middle of many are left out."""
     found = []
     for name in SYSTEM:
         if body.get(name):
             content = body[name]
             found.append(ShownMessage("system", read_parts(as_dict(content).get("parts", content))))
+    left_out = 0
     for name in TURNS:
         content = body.get(name)
         if isinstance(content, str):
             found.append(ShownMessage("user", [ShownPart("text", content[:MAX_TEXT])]))
-        found += [read_message(as_dict(item)) for item in as_list(content)]
+        items = as_list(content)
+        beyond = max(0, len(items) - MAX_MESSAGES)
+        if beyond:
+            items = items[: MAX_MESSAGES // 2] + items[-MAX_MESSAGES // 2 :]
+        left_out += beyond
+        found += [read_message(as_dict(item)) for item in items]
     if isinstance(body.get("message"), str) and body["message"]:  # of Cohere's first version
         found.append(ShownMessage("user", [ShownPart("text", body["message"][:MAX_TEXT])]))
-    return [message for message in found if message.parts]
+    return [message for message in found if message.parts], left_out
 
 
 # Tools.

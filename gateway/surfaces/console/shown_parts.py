@@ -15,7 +15,8 @@ MAX_PARTS = 200  # of a message
 MAX_TEXT = 40_000  # characters of a part
 MAX_SOURCES = 50  # of a part
 MAX_SOURCE_TEXT = 500  # characters
-MAX_INDENTED = 16_000_000  # length times depth of a value that is written with indentation
+MAX_INDENTED = 400_000  # length times depth of a part that is written with indentation
+MAX_DEPTH = 32  # likewise
 MAX_IMAGE = 1_500_000  # characters of an image, and of all images of a page
 PICTURES = ("data:image/png", "data:image/jpeg", "data:image/gif", "data:image/webp")
 # Base64 of the first bytes of image formats, for answers that name none.
@@ -63,11 +64,13 @@ def load(body: bytes) -> Any:
         return None
 
 
-def write_json(value: Any, option: int = orjson.OPT_INDENT_2) -> str:
-    """Return a value as JSON, with indentation unless that would make it many times as long."""
+def write_json(value: Any, option: int = orjson.OPT_INDENT_2, most: int = MAX_INDENTED) -> str:
+    """Return a value as JSON, with indentation unless that would make it many times as long. `most` is the greatest
+    product of length and depth with indentation."""
     try:
         written = orjson.dumps(value)
-        if option and len(written) * _depth_of(value) <= MAX_INDENTED:
+        depth = _depth_of(value) if option and len(written) <= most else MAX_DEPTH + 1
+        if depth <= MAX_DEPTH and len(written) * depth <= most:
             written = orjson.dumps(value, option=option)
         return written.decode()
     except orjson.JSONEncodeError:
@@ -75,10 +78,11 @@ def write_json(value: Any, option: int = orjson.OPT_INDENT_2) -> str:
 
 
 def _depth_of(value: Any) -> int:
-    """Return how many levels of objects and lists a value has. Indentation adds so many times its length."""
+    """Return how many levels of objects and lists a value has, MAX_DEPTH + 1 for more. Indentation adds so many times
+    its length."""
     depth = 0
     level = [value]
-    while level := [one for one in level if isinstance(one, dict | list)]:
+    while depth <= MAX_DEPTH and (level := [one for one in level if isinstance(one, dict | list)]):
         depth += 1
         level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
     return depth

@@ -1,6 +1,7 @@
 """Retained payloads as conversations, in each dialect, and whatever else a caller or provider may send."""
 
 import base64
+import json
 import random
 import time
 from typing import Any
@@ -441,19 +442,34 @@ def test_streamed_citations_are_shown() -> None:
     assert [part.kind for part in shown.answers[0].parts] == ["text", "sources"]
 
 
-def test_a_request_that_was_stored_in_part_is_shown_up_to_its_last_complete_message() -> None:
-    whole = orjson.dumps({"messages": [{"role": "user", "content": f"message {number}"} for number in range(9)]})
-    for length in range(60, len(whole)):
-        shown = read_conversation(whole[:length], b"")
-        assert shown is not None and shown.is_cut
-        texts = [message.parts[0].text for message in shown.messages]
-        assert texts == [f"message {number}" for number in range(len(texts))]
-    assert len(texts) == 9
+def test_a_request_that_was_stored_in_part_is_shown_up_to_there() -> None:
+    said = ['a "quoted" \\ text', "größe 😀", "[{"] * 3
+    whole = json.dumps({"messages": [{"role": "user", "content": text} for text in said]})  # with escapes
+    plain = orjson.dumps({"messages": [{"role": "user", "content": text} for text in said]})
+    for body in (whole.encode(), plain):
+        for length in range(60, len(body)):
+            shown = read_conversation(body[:length], b"")
+            assert shown is not None and shown.is_cut
+            texts = [message.parts[0].text for message in shown.messages]
+            assert texts[:-1] == said[: len(texts) - 1] and said[len(texts) - 1].startswith(texts[-1])
+        assert len(texts) == 9
+
+
+def test_a_text_that_is_longer_than_what_is_stored_is_shown_in_part() -> None:
+    body = orjson.dumps({"messages": [{"role": "user", "content": "x" * (2 * MAX_BYTES)}]})
+    shown = read_conversation(body[:MAX_BYTES], b"")
+    assert shown is not None and shown.is_cut and shown.messages[0].parts[0].text.startswith("xxx")
 
 
 def test_a_cut_in_many_brackets_is_mended_in_linear_time() -> None:
     began = time.process_time()
-    for cut in (b'{"a":[' + b"[1,2]," * 100_000, b'{"a":[' + b"[" * 390 + b"1," * 300_000, b'{"a":' + b"[" * 900_000):
+    quotes = b'{"a":"' + b'\\"' * 500_000 + b"\\"
+    for cut in (
+        quotes,
+        b'{"a":[' + b"[1,2]," * 100_000,
+        b'{"a":[' + b"[" * 390 + b"1," * 300_000,
+        b'{"a":' + b"[" * 900_000,
+    ):
         mended = mend(cut)
         assert not mended or isinstance(orjson.loads(mended), dict)
     assert time.process_time() - began < 5
@@ -464,3 +480,10 @@ def test_a_page_has_room_for_the_newest_texts() -> None:
     shown = read({"messages": messages})
     lengths = [len(message.parts[0].text) for message in shown.messages]
     assert lengths[-1] > 39_000 and lengths[0] < 300 and sum(lengths) < 700_000
+
+
+def test_deep_arguments_of_many_calls_are_not_indented() -> None:
+    arguments = orjson.dumps({"a": orjson.loads("[" * 200 + "]" * 200)}).decode()
+    calls = [{"id": "x", "function": {"name": "f", "arguments": arguments}}] * 5
+    shown = read({"messages": [{"role": "assistant", "tool_calls": calls}] * 300})
+    assert sum(len(part.text) for message in shown.messages for part in message.parts) < 1_000_000

@@ -52,7 +52,7 @@ def test_a_person_finds_a_request_and_all_that_is_known_of_it(used: Tenants) -> 
     name = developer.key.info.description
     assert '<span class="note">Sandbox</span>' in page and "<dd>Sandbox</dd>" in one
     assert f">{name}</a>" in page and f"<dd>{name}</dd>" in one and developer.key.info.id in page
-    assert 'data-label="Person" class="brief extra" title="developer@acme.example"' in page
+    assert '<td class="brief extra" title="developer@acme.example">developer@acme.example' in page
     assert "Request, as it was sent" in one and "Response, as it was received" in one
     conversation = one.partition('id="conversation"')[2].partition("</section>")[0]
     assert conversation.count('<li class="turn') == 2 and "&lt;b&gt;Hello&lt;/b&gt; there" in conversation
