@@ -96,9 +96,9 @@ class NativeResults:
         for part in self._rows.walk_open(ident):
             if not batch.may_go():
                 return 0.0
-            if part.next_at <= batch.clock.now_us() or (
-                ends and part.state == WORKING and part.reason != CANCELED_HERE
-            ):
+            # One that may be another application's is not cancelled: it ends by itself.
+            is_cancelable = part.state == WORKING and part.reason != CANCELED_HERE and part.verified
+            if part.next_at <= batch.clock.now_us() or (ends and is_cancelable):
                 self._advance(part, ends)
         waits = [part.next_at for part in self._rows.walk_open(ident)]
         if not waits:
@@ -143,7 +143,7 @@ class NativeResults:
         """Return the part with the state that its provider reports."""
         batch = self._batch
         try:
-            if ends and part.reason != CANCELED_HERE:
+            if ends and part.reason != CANCELED_HERE and part.verified:
                 part = self._cancel(part, target)
             known = self._calls.status(part.remote, target)
         except GatewayError as error:

@@ -29,7 +29,8 @@ class ProviderBatchRow(NamedTuple):
 
     `mapping`, `source` and `credential` say who serves the lines, `place` is what they share at the provider. `remote`
     is the provider's id, "" before it is known, `upload` and `files` (separated by blanks) are its files, `word` is its
-    own name of the state. `misses` counts answers in succession by which the provider does not know the batch.
+    own name of the state. `misses` counts answers in succession by which the provider does not know the batch. Without
+    `verified` it was found by its time and size, and may be that of another application until its results are read.
     """
 
     id: str
@@ -54,6 +55,7 @@ class ProviderBatchRow(NamedTuple):
     next_at: int
     ended_at: int | None
     reason: str
+    verified: bool
 
     @property
     def provider(self) -> str:

@@ -226,6 +226,7 @@ class NativeSending:
             next_at=batch.later(SETTLED_S),
             ended_at=None,
             reason="",
+            verified=True,
         )
         try:
             self._rows.insert(part, builder.numbers)
@@ -257,7 +258,14 @@ class NativeSending:
 
     def _created(self, part: ProviderBatchRow, made: ProviderBatch) -> ProviderBatchRow:
         return self._rows.change(
-            part, state=WORKING, remote=made.ident, word=made.word, polls=0, misses=0, next_at=self._batch.later(0)
+            part,
+            state=WORKING,
+            remote=made.ident,
+            word=made.word,
+            polls=0,
+            misses=0,
+            next_at=self._batch.later(0),
+            verified=made.named,
         )
 
     def refuse(self, part: ProviderBatchRow, reason: str, target: Target | None) -> ProviderBatchRow:

@@ -424,6 +424,43 @@ def test_values_that_a_guardrail_masks_are_not_sent_and_come_back_in_the_answer(
     settled(gateway)
 
 
+@pytest.mark.parametrize("vendor", ["anthropic"], indirect=True)
+def test_a_batch_of_another_application_is_neither_cancelled_nor_delivered(
+    client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor
+):
+    """Anthropic's batches have no name, so one of the same size may be taken for a lost one until its results tell."""
+    upstream.desk.held = True
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native_sending, "SETTLED_S", 0.0)
+        creating = gateway.services.engine.lines.calls
+
+        def fail(lot: Any, target: Any) -> Any:
+            lines = [(f"other-{number}", {}) for number in range(lot.count)]
+            upstream.desk.begin("msgbatch_", lines, {})
+            raise Unavailable("The provider answered nothing.")
+
+        patch.setattr(creating, "create", fail)
+        batch = begin(client, [chat_line(number, vendor) for number in range(3)])
+        parts = gateway.services.engine.batches.parts_of
+        find = gateway.services.engine.batches.rows.find
+        run(
+            gateway,
+            client,
+            batch.id,
+            lambda: [p.verified for p in parts([find(batch.id)]).get(batch.id, ())] == [False],
+        )
+    client.batches.cancel(batch.id)
+    run(gateway, client, batch.id, lambda: upstream.calls[-1].path.count("/") == 4)
+    (foreign,) = upstream.desk.batches.values()
+    assert foreign.state == "working"
+    foreign.results = {custom_id: (500, None) for custom_id, _ in foreign.lines}
+    foreign.state = "ended"
+    done = run(gateway, client, batch.id)
+    assert done.status == "cancelled" and usage_of(gateway) == []
+    assert list(upstream.desk.batches.values()) == [foreign]  # it was not deleted either
+    settled(gateway)
+
+
 def test_batches_of_two_organizations_are_apart(
     share: Share, vendor: Vendor, client: OpenAI, gateway: Tenant, upstream: Any
 ):

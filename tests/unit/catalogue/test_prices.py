@@ -365,3 +365,48 @@ def test_every_name_of_the_usual_service_tier_is_served_and_billed_as_none() -> 
     for tier in ("auto", "default", "standard", "standard_only", "on_demand"):  # of OpenAI, Claude, Gemini and Groq
         assert demand(tier) == demand("")
     assert demand("flex") != demand("")
+
+
+BATCHED = {"prompt": "0.000003", "completion": "0.000015", "input_cache_read": "0.0000003"}
+
+
+def test_a_batch_multiplies_every_token_price_and_no_other():
+    mapping = priced({**BATCHED, "web_search": "0.01"}, batch_price="0.5")
+    usage = Usage(input=1001, cache_read=333, output=777, searches=2)
+    listed, batched = cost_of(usage, mapping, NOON), cost_of(usage, mapping, NOON, "batch")
+    assert (batched.input, batched.output, batched.cached_input) == (1_501_500, 5_827_500, 49_950)
+    assert batched.total == 1_501_500 + 5_827_500 + 49_950 + 20_000_000
+    assert listed.total == 2 * (1_501_500 + 5_827_500 + 49_950) + 20_000_000
+
+
+def test_cached_input_of_a_batch_has_its_own_price_where_its_provider_states_one():
+    mapping = priced(BATCHED, batch_price="0.5", batch_cache_price="1")
+    charge = cost_of(Usage(input=1000, cache_read=333, output=10), mapping, NOON, "batch")
+    assert (charge.input, charge.cached_input, charge.output) == (1_500_000, 99_900, 75_000)
+    assert charge.total == 1_674_900
+    assert cost_of(Usage(cache_read=333), mapping, NOON).total == 99_900
+
+
+def test_a_batch_multiplies_the_price_of_a_region_and_of_a_long_prompt():
+    mapping = priced(
+        {
+            "prompt": "0.000001",
+            "completion": "0.000002",
+            "tiers": [{"up_to": 1000, "prompt": "0.000001"}, {"prompt": "0.000004"}],
+        },
+        batch_price="0.5",
+        service_tiers={"us": "1.1"},
+    )
+    assert cost_of(Usage(input=1000), mapping, NOON, "batch").total == 500_000
+    assert cost_of(Usage(input=2000), mapping, NOON, "batch").total == 4_000_000
+    assert cost_of(Usage(input=2000), mapping, NOON, "batch+us").total == 4_400_000
+
+
+def test_the_bound_of_a_batch_is_that_of_its_price():
+    mapping = priced(BATCHED, batch_price="0.5")
+    listed, batched = highest_rates(mapping, NOON), highest_rates(mapping, NOON, "batch")
+    assert (batched.input, batched.output) == (listed.input // 2, listed.output // 2)
+
+
+def test_a_model_without_a_batch_price_costs_the_list_price():
+    assert cost_of(Usage(input=1000), PLAIN, NOON, "batch") == cost_of(Usage(input=1000), PLAIN, NOON)
