@@ -266,6 +266,21 @@ def test_messages_of_anthropics_client_go_to_the_batch_api_of_every_provider(
     settled(gateway)
 
 
+def test_lines_go_to_the_batch_api_over_postgresql(
+    share: Share, vendor: Vendor, upstream: Any, shared_postgresql_url: str
+):
+    secrets = {name: "s" * 32 for name in ("GATEWAY_API_KEY_HASH_SECRET", "GATEWAY_ENCRYPTION_KEY")}
+    address = {"LLM_OPENAI_BASE_URL": upstream.url, "DATABASE_URL": shared_postgresql_url}
+    gateway = share.gateway({**vendor.environment, **secrets, **address})
+    client = OpenAI(base_url=gateway.url, api_key=gateway.key, max_retries=0)
+    upstream.desk.lost_replies = 1
+    upstream.desk.busy = (2,)
+    done = run(gateway, client, begin(client, [chat_line(number, vendor) for number in range(5)]).id)
+    assert (done.status, done.request_counts.completed) == ("completed", 5), done
+    assert len([row for row in usage_of(gateway) if row.cost_nusd]) == 5
+    settled(gateway)
+
+
 def test_every_endpoint_of_openai_takes_lines(client: OpenAI, gateway: Tenant, upstream: Any):
     bodies = {
         "/v1/embeddings": {"model": "openai/text-embedding-3-small", "input": "Hello!"},
