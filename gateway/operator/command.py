@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "discounts": ("derived_commands", "discounts", "Discounts on the list price."),
     "managed-settings": ("derived_commands", "managed_settings", "Settings that Claude Code gets."),
     "batches": ("derived_commands", "batches", "Batches of a project: their progress and cost."),
+    "outcomes": ("derived_commands", "outcomes", "Outcomes of coding agents, savings and wastes."),
     "session-budgets": ("derived_commands", "session_budgets", "Budgets of sessions and runs of agents."),
     "limits": ("member_commands", "limits", "Spending limits of any subject."),
     "rates": ("derived_commands", "rates", "Rate limits."),

@@ -455,6 +455,7 @@ teams = make_group("teams", "Teams; their spending limits are set with `limits s
 projects = make_group("projects", "Projects.")
 batches = make_group("batches", "List, show and cancel the batches of a project.")
 session_budgets = make_group("session-budgets", "Budgets of each session and run of agents.")
+outcomes = make_group("outcomes", "What coding agents brought and cost, and what was saved and wasted.")
 managed_settings = make_group("managed-settings", "Settings that Claude Code gets from an organization and its teams.")
 rules = make_group("rules", "Access rules.")
 custom_providers = make_group("custom-providers", "Custom providers of one organization.")

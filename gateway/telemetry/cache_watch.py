@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
-from gateway.clock import MINUTE_US, SECOND_US, Clock
+from gateway.clock import DAY_US, MINUTE_US, SECOND_US, Clock
 from gateway.metering.models import CACHED, SETTLEMENT
+from gateway.metering.usage_table import raw_id
 from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.state_changes import INFO, StateChange, StateLog
 from gateway.runtime.threads import give_way
@@ -24,8 +25,14 @@ from gateway.store.database import Database
 
 COLUMNS = (
     "posted_at, request, at, organization, project, api_key, session, provider, served, input, cache_read, "
-    "cache_write, flags"
+    "cache_write, input_nusd, cached_nusd, cache_write_nusd, flags"
 )
+LOSS = (
+    "INSERT INTO cache_loss (request, project, api_key, session, cause, tokens, cost_nusd, at) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (request) DO NOTHING"
+)
+KEPT_DAYS = 400
+FORGET_LOSSES = "DELETE FROM cache_loss WHERE at < ?"
 
 
 class TurnPosition(NamedTuple):
@@ -37,7 +44,7 @@ class TurnPosition(NamedTuple):
 
 class SessionTurn(NamedTuple):
     """An answered chat request of a session. Ids are prefixed; `fresh`, `cached` and `written` are its input tokens
-    outside the provider's prompt cache, from it and into it."""
+    outside the provider's prompt cache, from it and into it, and `_nusd` what each cost."""
 
     request_id: str
     at_us: int
@@ -50,6 +57,9 @@ class SessionTurn(NamedTuple):
     fresh: int
     cached: int
     written: int
+    fresh_nusd: int = 0
+    cached_nusd: int = 0
+    written_nusd: int = 0
 
     @property
     def input_tokens(self) -> int:
@@ -81,12 +91,12 @@ def _read(database: Database, after: TurnPosition, until_us: int, limit: int) ->
     if not rows:
         return TurnPage([], after, False)
     position = TurnPosition(rows[-1][0], bytes(rows[-1][1]))
-    return TurnPage([_turn(row) for row in rows if not row[12] & CACHED], position, len(rows) == limit)
+    return TurnPage([_turn(row) for row in rows if not row[15] & CACHED], position, len(rows) == limit)
 
 
 def _turn(row: tuple[Any, ...]) -> SessionTurn:
     owners = (f"org_{bytes(row[3]).hex()}", f"proj_{bytes(row[4]).hex()}", f"key_{bytes(row[5]).hex()}")
-    return SessionTurn(bytes(row[1]).hex(), row[2], *owners, *row[6:12])
+    return SessionTurn(bytes(row[1]).hex(), row[2], *owners, *row[6:15])
 
 
 EVENT = "session.cache_lost"
@@ -119,6 +129,7 @@ class CachingSession(Struct):
 
     turns: deque[SessionTurn] = field(default_factory=lambda: deque(maxlen=KEPT_TURNS))
     usual: list[SessionTurn] = field(default_factory=list)
+    cause: str = ""
 
 
 class CacheWatch:
@@ -150,14 +161,23 @@ class CacheWatch:
 
     def _follow(self, turns: Sequence[SessionTurn]) -> None:
         changed: dict[tuple[str, str], CachingSession] = {}
+        losses: list[tuple[Any, ...]] = []
         for turn in turns:
             if turn.input_tokens >= LARGE_TOKENS:
                 name = (turn.project_id, turn.session)
                 session = changed[name] = self._sessions.setdefault(name, CachingSession())
                 self._sessions.move_to_end(name)
                 session.turns.append(turn)
+                if session.usual:
+                    losses += loss_of(session.usual, turn, session.cause)
         for session in changed.values():
+            was_lost = bool(session.usual)
             self._judge(session)
+            if session.usual and not was_lost:
+                _, recent = split(list(session.turns))
+                losses += [row for turn in recent for row in loss_of(session.usual, turn, session.cause)]
+        if losses:
+            self._database.write(partial(self._database.execute_many, LOSS, sorted(losses)))
         while len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
 
@@ -171,6 +191,7 @@ class CacheWatch:
                 self._states.resolve(_restored(recent))
         elif self._is_lost(usual, recent):
             session.usual = usual
+            session.cause = cause_of(usual, recent)
             self._states.fire(_lost(usual, recent))
 
     def _is_lost(self, usual: Sequence[SessionTurn], recent: Sequence[SessionTurn]) -> bool:
@@ -190,6 +211,27 @@ def hits_percent(turns: Sequence[SessionTurn]) -> int:
     """Return the part of the input that came from the provider's cache."""
     total = sum(turn.input_tokens for turn in turns)
     return sum(turn.cached for turn in turns) * 100 // total
+
+
+def loss_of(usual: Sequence[SessionTurn], turn: SessionTurn, cause: str) -> list[tuple[Any, ...]]:
+    """Return the row of a turn that cost more than with the hits that were usual; none if it did not. The tokens that
+    missed are priced by what the turn paid for input outside the cache, less what a hit cost before."""
+    missed = turn.input_tokens * hits_percent(usual) // 100 - turn.cached
+    outside = turn.fresh + turn.written
+    hits = sum(one.cached for one in usual)
+    if missed <= 0 or not outside or not hits:
+        return []
+    paid = missed * (turn.fresh_nusd + turn.written_nusd) // outside
+    more = paid - missed * sum(one.cached_nusd for one in usual) // hits
+    if more <= 0:
+        return []
+    owners = (raw_id(turn.project_id), raw_id(turn.key_id))
+    return [(bytes.fromhex(turn.request_id), *owners, turn.session, cause, missed, more, turn.at_us)]
+
+
+def forget_losses(database: Database) -> None:
+    """Delete old rows. Unavailable."""
+    database.change_rows(FORGET_LOSSES, (database.now_us() - KEPT_DAYS * DAY_US,))
 
 
 def cause_of(usual: Sequence[SessionTurn], recent: Sequence[SessionTurn]) -> str:

@@ -43,6 +43,7 @@ from gateway.runtime.threads import compute, pause, return_free_memory, spawn
 from gateway.store.documents import Documents
 from gateway.store.journal import forget_writers
 from gateway.store.outage_journal import DEDUPLICATION_US
+from gateway.telemetry.cache_watch import forget_losses
 from gateway.worker.services import Services
 
 # The schedule of the installation's jobs (rollups, polling of videos, purges), which APScheduler runs in the leading
@@ -469,6 +470,7 @@ def _forget_route_usage(services: Services, should_continue: ShouldContinue) -> 
 
 def _forget_outcomes(services: Services, should_continue: ShouldContinue) -> None:
     forget_outcomes(services.store.database, should_continue)
+    forget_losses(services.store.database)
 
 
 def _end_raises(services: Services, should_continue: ShouldContinue) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import time
@@ -19,6 +20,7 @@ from support.gateways import GatewayProcess
 from gateway.metering.outcomes.names import OUTCOMES
 
 Serve = Callable[..., tuple[GatewayProcess, list[Model]]]
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "outcomes.md"
 WAIT_S = 30
 FIRST = "one\ntwo\nthree"
 SECOND = "one\n2\n2.5\nthree"
@@ -70,11 +72,8 @@ def telling_client(protocol: str, temporality: str) -> Client:
         return {
             **plain.configure(home, gateway, model),
             "PATH": f"{folder}:{os.environ['PATH']}",
-            "CLAUDE_CODE_ENABLE_TELEMETRY": "1",
-            "OTEL_METRICS_EXPORTER": "otlp",
+            **documented(gateway),
             "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
-            "OTEL_EXPORTER_OTLP_ENDPOINT": gateway.address,
-            "OTEL_EXPORTER_OTLP_HEADERS": f"Authorization=Bearer {gateway.key}",
             "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": temporality,
             "OTEL_METRIC_EXPORT_INTERVAL": "700",
         }
@@ -83,6 +82,13 @@ def telling_client(protocol: str, temporality: str) -> Client:
         return ["--print", "--permission-mode", "acceptEdits", "--allowedTools", "Bash", "--", prompt]
 
     return replace(plain, configure=configure, begin=begin)
+
+
+def documented(gateway: Gateway) -> dict[str, str]:
+    """The variables of the first block of docs/outcomes.md, with the address and the key of a gateway."""
+    block = DOCUMENT.read_text().partition("```sh\n")[2].partition("```")[0]
+    text = block.replace("http://127.0.0.1:4001", gateway.address).replace("llmgtwy_…", gateway.key)
+    return dict(re.findall(r'^export (\w+)="?([^"\n]*)"?$', text, re.MULTILINE))
 
 
 def stored(gateway: GatewayProcess) -> dict[str, int]:

@@ -27,6 +27,7 @@ EVERY_VIEW = bool(os.environ.get("EVERY_VIEW"))
 SIGNED_IN = {
     "overview": "/console",
     "explore": "/console/explore?timeRange=30d",
+    "outcomes": "/console/outcomes?timeRange=30d",
     "explore-lines": "/console/explore?groupBy=user&splitBy=model&measure=requestCost&timeRange=30d",
     "explore-tag": "/console/explore?groupBy=tag&timeRange=30d",
     "explore-session": "/console/explore?groupBy=session&measure=tokens",

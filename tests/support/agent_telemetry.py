@@ -7,6 +7,10 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
+from gateway.metering.outcomes.names import OUTCOMES
+from gateway.metering.outcomes.outcome_table import ADD
+from gateway.store.database import Database
+
 DELTA, CUMULATIVE = 1, 2
 US = 1_000  # nanoseconds
 
@@ -65,3 +69,11 @@ def _add_attributes(holder: Any, attributes: Mapping[str, Any]) -> None:
             pair.value.int_value = value
         else:
             pair.value.string_value = value
+
+
+def add_outcomes(database: Database, owners: tuple[bytes, bytes, bytes, bytes], hour: int, **outcomes: int) -> None:
+    """Add outcomes of an hour of any age; `owners` are organization, project, key and member."""
+    organization, project, api_key, member = owners
+    values = [outcomes.get(name, 0) for name in OUTCOMES]
+    key = (api_key, hour, "s", "claude-code", "claude-sonnet-4-5")
+    database.change_rows(ADD, (*key, organization, project, member, *values))

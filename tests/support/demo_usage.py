@@ -4,6 +4,7 @@ import random
 from typing import Any
 
 import orjson
+from support.agent_telemetry import add_outcomes
 from support.demo_organization import add_demo_organization
 from support.demo_providers import add_demo_providers
 from support.gateways import LocalGateway
@@ -18,6 +19,7 @@ from gateway.limits.models import TOTAL, budget_id
 from gateway.metering.models import SETTLEMENT
 from gateway.metering.usage_table import UsageRecord, raw_id
 from gateway.money import NANO
+from gateway.store.database import Database
 
 # Model, provider, dollars of a request, share of the requests.
 MODELS = (
@@ -122,6 +124,7 @@ def add_demo_usage(gateway: LocalGateway, a_day: int = 60) -> str:
                 "UPDATE budget SET settled_nusd = ? WHERE id = ?", parameters
             )
         )
+    add_demo_outcomes(services.store.database, rows, {raw_id(key.id) for key, _ in key_weights[2:]}, dice)
     insert_rows(services.store.database, *sorted(rows, key=lambda row: row.at))
     services.billing.rollups.catch_up()
     members = list_members(services.store.database, organization)
@@ -130,6 +133,26 @@ def add_demo_usage(gateway: LocalGateway, a_day: int = 60) -> str:
     token = services.management.sessions.open(owner).token
     add_demo_organization(gateway, token, [member.id for _, member in key_weights[:2]])
     return token
+
+
+def add_demo_outcomes(database: Database, rows: list[UsageRecord], agents: set[bytes], dice: random.Random) -> None:
+    """Add what the agents of some keys reported for their requests."""
+    for row in rows:
+        if row.api_key in agents and not row.error:
+            edits = dice.randrange(4)
+            add_outcomes(
+                database,
+                (row.organization, row.project, row.api_key, row.member),
+                row.at // HOUR_US,
+                sessions=int(dice.random() < 0.2),
+                edits_accepted=edits,
+                edits_rejected=int(dice.random() < 0.15),
+                lines_added=edits * dice.randrange(2, 30),
+                lines_removed=edits * dice.randrange(9),
+                commits=int(dice.random() < 0.25),
+                pull_requests=int(dice.random() < 0.06),
+                active_ms=edits * dice.randrange(20_000, 200_000),
+            )
 
 
 def make_failover(at_us: int, owned: UsageRecord) -> list[UsageRecord]:

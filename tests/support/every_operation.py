@@ -501,6 +501,7 @@ MONEY = (
     Step("GET", "/activity/forecast"),
     Step("PUT", f"{ORGANIZATION}/outcome-settings", {"comparePeople": True, "holdUnusual": False}),
     Step("GET", f"{ORGANIZATION}/outcome-settings"),
+    Step("GET", "/activity/savings", query="timeRange=7d"),
     Step("GET", "/activity/outcomes", query="groupBy=team&timeRange=7d"),
     Step("GET", f"{ORGANIZATION}/focus", query="month=2026-11"),
     Step("GET", "/logs", query="projectId={first_project}&limit=2", save={"log_id": "logs.0.id"}),

@@ -105,9 +105,11 @@ MANAGE = {
         managed-settings set {organization} '{{"model": "sonnet"}}'
         managed-settings show {organization}
         managed-settings remove {organization}
-        outcomes set {organization} --compare-people
-        outcomes settings {organization}
+        outcomes set --organization {organization} --compare-people
+        outcomes settings --organization {organization}
         outcomes show --by person
+        outcomes savings --range 7d
+        outcomes wastes --range 7d
         teams remove {team} {member}
         teams delete {team}
         keys delete {key}

@@ -19,6 +19,7 @@ NAMES = {
 PAGES: dict[str, tuple[str, ...]] = {
     "/console": ("timeRange", "7d", "30d", "90d"),
     "/console/explore": ("projectId", "timeRange", "1h", "24h", "7d", "30d", "365d"),
+    "/console/outcomes": ("projectId", "timeRange", "24h", "7d", "30d", "365d"),
     "/console/logs": ("projectId", "timeRange", "1h", "24h", "7d", "30d"),
     "/console/sessions": ("projectId",),
     "/console/jobs": ("projectId",),

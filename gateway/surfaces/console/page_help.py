@@ -25,6 +25,12 @@ HELP: dict[str, PageHelp] = {
         "in, and click a bar to see its requests. A view can be saved under a name.",
         "console",
     ),
+    "/console/outcomes": PageHelp(
+        "Outcomes",
+        "Commits, pull requests, lines and edits that coding agents report, with the cost of each, and what was saved "
+        "and wasted. People are compared only if an owner turned it on.",
+        "outcomes",
+    ),
     "/console/logs": PageHelp(
         "Requests",
         "Each request with its status, tokens, duration and cost, newest first. Open one to see its provider calls, "

@@ -50,6 +50,7 @@ GROUPS: tuple[tuple[str, tuple[PageLink, ...]], ...] = (
         (
             PageLink("/console", "Overview", "M4 4h7v8H4zM13 4h7v5h-7zM13 12h7v8h-7zM4 15h7v5H4z"),
             PageLink("/console/explore", "Explore", "M4 20h16M7 16v-5M12 16V6M17 16v-8", "usage:read"),
+            PageLink("/console/outcomes", "Outcomes", "M5 21V4M5 4h11l-2 4 2 4H5", "usage:read"),
             PageLink("/console/logs", "Requests", "M4 6h16M4 12h16M4 18h10", "logs:read"),
             PageLink("/console/sessions", "Sessions", "M4 5h16v11H9l-4 4v-4H4zM8 9h8M8 12h5", "logs:read"),
             PageLink("/console/jobs", "Jobs", "M4 4h16v5H4zM4 11h16v4H4zM4 17h10v3H4z", "projects:read"),

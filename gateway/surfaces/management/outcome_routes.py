@@ -6,9 +6,22 @@ from typing import Any
 
 from gateway.accounts.outcome_settings import OutcomeSettings, change_settings, find_settings
 from gateway.accounts.projects import list_projects
+from gateway.catalogue.prices import rates_at
 from gateway.errors import Forbidden
 from gateway.metering.activity import Owners
 from gateway.reports.outcomes import GROUPS, PERSONAL, OutcomeQuestion, OutcomeSum, read_report
+from gateway.reports.savings import (
+    CACHE_LOST,
+    CACHE_UNREAD,
+    DISCOUNTS,
+    FAILED,
+    PROMPT_CACHE,
+    RESPONSE_CACHE,
+    RETRIED,
+    ROUTES,
+    SavingsQuestion,
+    read_savings,
+)
 from gateway.surfaces.management.access_groups import anywhere, in_organization
 from gateway.surfaces.management.activity_routes import names_of
 from gateway.surfaces.management.answers import OutcomeCounts
@@ -19,9 +32,33 @@ from gateway.surfaces.visitors.validation_schemas import Body, OneOf, QueryFlag,
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.answer_structs import Answer, Usd
 from gateway.surfaces.web.http import Operation
+from gateway.telemetry.cache_watch import PREFIX, REMEDIES
 
 TAG = "Outcomes"
 NOT_COMPARED = "people_not_compared"
+SAVED = {
+    PROMPT_CACHE: "input that was read from providers' prompt caches, less what writing to them cost",
+    RESPONSE_CACHE: "answers from the gateway's response cache, at the average cost of a request to their model",
+    ROUTES: "requests that routes sent to another model than their reference",
+    DISCOUNTS: "discounts on list prices",
+}
+WASTED = {
+    FAILED: "attempts that failed after they were billed",
+    RETRIED: "attempts that failed after they were billed, before another one answered",
+    CACHE_LOST: "turns of sessions that lost their prompt cache",
+    CACHE_UNREAD: "input that was written to prompt caches and hardly read again",
+}
+PREFIX_REMEDY = REMEDIES[PREFIX]
+UNREAD_REMEDY = (
+    "Let the gateway choose the cache marks of the project, or mark only what later requests begin with; see caching."
+)
+RETRY_REMEDY = "See with explain which provider failed; prefer another one in a route, or limit what one answer may be."
+FAILURE_REMEDY = "See the requests with this error; explain tells which provider failed and when."
+FAILURE_REMEDIES = {
+    "request_cancelled": "Callers left before the answer was complete: raise their time limits, or stream answers.",
+    "content_policy_violation": "The provider refused billed content: check the prompts, or use guardrails.",
+    "client_error": "The provider refused the requests after billing: see their errors, and mend the caller.",
+}
 HINT = (
     "This organization does not compare people: group by team, project or model, ask for your own figures with "
     "mine=true, or let an owner turn comparePeople on."
@@ -36,6 +73,43 @@ class OutcomesQuery(Body):
     first = TextField(1, MAX_DATE_LENGTH, data_key="from")
     last = TextField(1, MAX_DATE_LENGTH, data_key="to")
     timezone = TextField(1, 64, load_default="UTC")
+
+
+class SavedAndWastedQuery(Body):
+    projectId = TextField(1, 80)
+    timeRange = OneOf(tuple(RANGES))
+    first = TextField(1, MAX_DATE_LENGTH, data_key="from")
+    last = TextField(1, MAX_DATE_LENGTH, data_key="to")
+    timezone = TextField(1, 64, load_default="UTC")
+
+
+class SavedAnswer(Answer):
+    """`count` is tokens of `prompt_cache`, requests of `response_cache` and `routes`. `estimated`: the amount is not
+    exact."""
+
+    columns = ("kind", "amount", "count", "means")
+    kind: str
+    means: str
+    amount: Usd
+    count: int
+    estimated: bool
+
+
+class WastedAnswer(Answer):
+    """`cause` is an error code, or why a prompt cache was lost; `remedy` is what can be done."""
+
+    columns = ("kind", "cause", "amount", "count", "remedy")
+    kind: str
+    cause: str
+    means: str
+    remedy: str
+    amount: Usd
+    count: int
+
+
+class SavingsAnswer(Answer):
+    saved: list[SavedAnswer]
+    wasted: list[WastedAnswer]
 
 
 class OutcomeSettingsChange(StrictBody):
@@ -146,6 +220,47 @@ def _show(kind: Any, sums: OutcomeSum, **more: str) -> Any:
     )
 
 
+def show_savings(call: ManagedCall[None]) -> SavingsAnswer:
+    """What prompt caches, the response cache, routes and discounts saved in a period, and what was wasted on failed
+    attempts and lost prompt caches, with the remedy. A developer sees what concerns their own keys."""
+    return read_savings_of(call.visitor, call.fields)
+
+
+def read_savings_of(visitor: Visitor, given: Mapping[str, Any]) -> SavingsAnswer:
+    """Return the answer to a SavedAndWastedQuery, as the visitor may see it."""
+    window = read_window(given, visitor.services.clock.now_us())
+    scope = scope_of(visitor, given.get("projectId"))
+    projects = {ident: key.project_id for ident, key in scope.keys.items()}
+    catalogue = visitor.services.routing.catalogue.current()
+
+    def price(provider: str, model: str) -> int | None:
+        found = catalogue.find(model)
+        mappings = found.mappings if found is not None else ()
+        mapping = next((one for one in mappings if one.provider == provider), None)
+        return None if mapping is None else rates_at(mapping, window.span.end_us, 0).prompt
+
+    question = SavingsQuestion(scope.owners, window.span, sorted(visitor.memberships), projects, price)
+    report = read_savings(visitor.services.store.database, question)
+    return SavingsAnswer(
+        [SavedAnswer.of(one, means=SAVED[one.kind], amount=one.nusd) for one in report.saved],
+        [
+            WastedAnswer.of(one, means=WASTED[one.kind], remedy=remedy_of(one.kind, one.cause), amount=one.nusd)
+            for one in report.wasted
+        ],
+    )
+
+
+def remedy_of(kind: str, cause: str) -> str:
+    """Return what can be done about a waste."""
+    if kind == CACHE_LOST:
+        return REMEDIES.get(cause, PREFIX_REMEDY).capitalize() + "."
+    if kind == CACHE_UNREAD:
+        return UNREAD_REMEDY
+    if kind == RETRIED:
+        return RETRY_REMEDY
+    return FAILURE_REMEDIES.get(cause, FAILURE_REMEDY)
+
+
 def show_settings(call: ManagedCall[str]) -> OutcomeSettingsAnswer:
     """Whether people are compared by outcomes, and whether unusual keys are held."""
     return OutcomeSettingsAnswer.of(find_settings(call.database, call.subject))
@@ -170,6 +285,10 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/activity/outcomes", show_outcomes, "Outcomes of coding agents, and their cost", tag=TAG,
             who=anywhere("usage:read"), scope="usage:read", query=OutcomesQuery,
             commands=("outcomes show .groups --by=groupBy! --project=projectId --range=timeRange ...",)),
+    managed("GET", "/activity/savings", show_savings, "Money saved and wasted, with causes", tag=TAG,
+            who=anywhere("usage:read"), scope="usage:read", query=SavedAndWastedQuery,
+            commands=("outcomes savings .saved --project=projectId --range=timeRange ...",
+                      "outcomes wastes .wasted --project=projectId --range=timeRange ...")),
     managed("GET", SETTINGS, show_settings, "Show the settings for outcomes", tag=TAG,
             who=in_organization("organization:read"), scope="settings:read",
             commands=("outcomes settings",)),

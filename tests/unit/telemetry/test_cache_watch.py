@@ -167,3 +167,38 @@ def test_the_number_of_sessions_in_memory_is_limited(watch, turns, monkeypatch) 
         turns(1, WARM, session=name)
     watch.scan()
     assert [session for _, session in watch._sessions] == ["b", "c"]
+
+
+def losses(database: Database) -> list[tuple]:
+    return database.query_rows("SELECT cause, tokens, cost_nusd, session FROM cache_loss ORDER BY at")
+
+
+def test_turns_without_the_usual_hits_are_kept_with_what_they_cost_more(
+    watch: CacheWatch, turns: Callable[..., None], database: Database, states: StateLog, clock: Any
+) -> None:
+    """Usually 95 % of the input is a hit for 1 nano-dollar a token; then 10 %, and the rest costs 10 a token."""
+    warm = WARM | {"input_nusd": 5_000, "cached_nusd": 9_500}
+    cold = COLD | {"input_nusd": 90_000, "cached_nusd": 1_000}
+    turns(10, warm)
+    turns(6, cold)
+    watch.scan()
+    CacheWatch(database, states, clock, 20).scan()  # a new leader reads the same turns
+    missed = 9_500 - 1_000
+    assert losses(database) == [(cache_watch.PREFIX, missed, missed * 10 - missed, "s")] * 6
+    turns(1, cold)
+    watch.scan()
+    assert len(losses(database)) == 7
+    turns(30, warm)
+    watch.scan()
+    assert len(losses(database)) == 7
+
+
+def test_old_losses_are_deleted(watch, turns, database: Database) -> None:
+    turns(10, WARM | {"input_nusd": 5_000, "cached_nusd": 9_500})
+    turns(6, COLD | {"input_nusd": 90_000, "cached_nusd": 1_000})
+    watch.scan()
+    cache_watch.forget_losses(database)
+    assert len(losses(database)) == 6
+    database.change_rows("UPDATE cache_loss SET at = 1")
+    cache_watch.forget_losses(database)
+    assert losses(database) == []

@@ -1,7 +1,15 @@
 """A day is compared with the past of its weekday, or with all past days."""
 
+from gateway import ids
+from gateway.clock import DAY_US, Clock
+from gateway.control.version import Control
+from gateway.metering.rollups.rollup_table import DAILY, Series
+from gateway.metering.usage_table import raw_id
 from gateway.money import NANO
-from gateway.telemetry.unusual_days import judge
+from gateway.runtime.state_changes import StateLog
+from gateway.store.database import Database
+from gateway.store.documents import Documents
+from gateway.telemetry.unusual_days import UnusualWatch, judge
 
 MINIMUM = 10 * NANO
 TODAY = 20_000  # a day since the epoch
@@ -34,3 +42,17 @@ def test_one_outlier_of_the_past_changes_little_and_spread_widens_the_bound() ->
 def test_small_amounts_are_never_unusual() -> None:
     day = judge(past(*[1] * 10), TODAY, MINIMUM)
     assert day is not None and day.threshold_nusd == MINIMUM
+
+
+def test_days_are_read_from_both_stores(database: Database, clock: Clock) -> None:
+    """A key, a session and a person of no organization that exists are only left out."""
+    control, published, states = Control.observer(database, clock), [], StateLog()
+    states.subscribe(published.append)
+    hour = database.now_us() // DAY_US * 24
+    sql = "INSERT INTO rollup (series, owner, hour, part, name, provider, updated_at, rows, cost_nusd) VALUES ({})"
+    owner = raw_id(ids.new("key"))
+    for series, name, hours in ((Series.KEY, "", 0), (Series.PROJECT_TAG, "s", 0), (Series.KEY + DAILY, "", 24)):
+        row = (series, owner, hour - hours, 0, name, "", 1, 1, 50 * NANO)
+        database.change_rows(sql.format(", ".join("?" * len(row))), row)
+    UnusualWatch(database, control, Documents(database), states, MINIMUM).scan()
+    assert published == []

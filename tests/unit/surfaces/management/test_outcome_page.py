@@ -1,0 +1,90 @@
+"""The page Outcomes shows outcomes with their prices, savings and wastes, and compares people only where it may."""
+
+from collections.abc import Iterator
+
+import pytest
+from support.console import open_page, press_button
+from support.management import Person, Tenants
+from support.usage import insert_rows, usage_row
+
+from gateway import ids
+from gateway.accounts.outcome_settings import find_settings
+from gateway.clock import HOUR_US
+from gateway.metering.outcomes.outcome_points import NO_SERIES, OutcomeExport, OutcomePoint
+from gateway.metering.outcomes.outcome_table import store_exports
+from gateway.metering.usage_table import raw_id
+from gateway.money import NANO
+
+PATH = "/console/outcomes"
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def tenants(open_tenants) -> Iterator[Tenants]:
+    with open_tenants() as opened:
+        yield opened
+
+
+@pytest.fixture
+def worked(tenants: Tenants) -> Person:
+    """A developer whose agent spent three dollars on four edits, two commits and one failed attempt."""
+    person = tenants["acme developer"]
+    database = tenants.services.store.database
+    organization, project, key, member = map(
+        raw_id, (person.organization_id, person.project_id, person.key.info.id, person.member_id)
+    )
+    owners = {"organization": organization, "project": project, "api_key": key, "member": member}
+    at_us = database.now_us() - HOUR_US
+    for number, error in enumerate((None, "request_cancelled")):
+        row = usage_row(
+            at_us + number, request=bytes.fromhex(ids.new_hex()), cost_nusd=3 * NANO // 2, error=error, **owners
+        )
+        insert_rows(database, row)
+    tenants.services.billing.rollups.catch_up()
+    points = [
+        OutcomePoint("claude-code", name, "s", HOSTILE, amount, NO_SERIES, 0, at_us)
+        for name, amount in (("edits_accepted", 4), ("commits", 2), ("lines_added", 30), ("active_ms", 90_000))
+    ]
+    store_exports(database, [OutcomeExport(b"d", organization, project, key, member, points)])
+    return person
+
+
+def test_the_page_shows_outcomes_with_their_prices_and_wastes(tenants: Tenants, worked: Person) -> None:
+    page = open_page(tenants, worked, PATH)
+    for text in ("$0.75", "$1.50", "Callers left before the answer was complete"):
+        assert text in page
+    assert "No agent has reported anything" not in page
+    assert "Settings of" not in page  # those of owners
+
+
+@pytest.mark.parametrize("shown", ["edits", "lines", "active", "agentCost", "nonsense"])
+@pytest.mark.parametrize("period", ["24h", "30d", "nonsense"])
+def test_each_plot_and_period_is_drawn(tenants: Tenants, worked: Person, shown: str, period: str) -> None:
+    page = open_page(tenants, worked, f"{PATH}?show={shown}&timeRange={period}")
+    assert '<svg viewBox="0 0 1000 240"' in page
+
+
+def test_a_hostile_model_is_only_text(tenants: Tenants, worked: Person) -> None:
+    answer = tenants.client.get(f"{PATH}?groupBy=model", headers={"Cookie": f"llmgateway.session_token={worked.token}"})
+    assert "alert(" in answer.text and HOSTILE not in answer.text
+
+
+def test_an_owner_turns_the_comparison_of_people_on(tenants: Tenants, worked: Person) -> None:
+    owner, admin = tenants["acme owner"], tenants["acme admin"]
+    path = f"{PATH}?groupBy=person"
+    assert "does not compare people" in open_page(tenants, owner, path)
+    assert "developer@acme.example" not in open_page(tenants, owner, path)
+    assert "does not compare people" not in open_page(tenants, owner, f"{path}&mine=1")
+    fields = {"organization": owner.organization_id, "comparePeople": "on"}
+    assert press_button(tenants, admin, PATH, "save_settings", **fields).status_code in (200, 403)
+    database = tenants.services.store.database
+    assert not find_settings(database, owner.organization_id).compare_people
+    assert "The settings are saved." in press_button(tenants, owner, PATH, "save_settings", **fields).text
+    settings = find_settings(database, owner.organization_id)
+    assert (settings.compare_people, settings.hold_unusual) == (True, False)
+    assert "developer@acme.example" in open_page(tenants, admin, path)
+
+
+def test_a_site_without_telemetry_learns_how_to_begin(tenants: Tenants) -> None:
+    page = open_page(tenants, tenants["rival owner"], PATH)
+    assert "CLAUDE_CODE_ENABLE_TELEMETRY=1" in page and "No agent has reported anything" in page
