@@ -33,25 +33,29 @@ def test_each_entry_leads_to_a_page() -> None:
 
 
 def test_each_page_belongs_to_an_entry() -> None:
-    first_steps = ["/console/find", "/console/start", "/console/welcome"]
-    assert [path for path in signed_in_rows() if not find_current(path)] == first_steps
+    """Others are opened from every page, by a link that somebody gave, or before the first request."""
+    places = ("find", "notices", "notices/count", "shared/<share_id>", "shared/<share_id>/<log_id>", "start")
+    found = [path for path in signed_in_rows() if not find_current(path)]
+    assert found == [*(f"/console/{place}" for place in places), "/console/welcome"]
 
 
 ORGANIZATION = {
     f"/console/{name}"
     for name in (
+        "system",
         *("people", "teams", "budgets", "guardrails", "routes"),
         *("projects", "automation", "alerts", "audit", "settings"),
     )
 }
+SYSTEM = "/console/system"  # of operators
 WITH_KEYS = {f"/console/{name}" for name in ["logs", "sessions", "playground", "setup", "keys"]}
 
 
 @pytest.mark.parametrize(
     ("role", "parts", "hidden"),
     [
-        ("owner", NO_PARTS, set()),
-        ("admin", NO_PARTS, set()),
+        ("owner", NO_PARTS, {SYSTEM}),
+        ("admin", NO_PARTS, {SYSTEM}),
         ("developer", NO_PARTS, ORGANIZATION),
         (
             "developer",
@@ -76,7 +80,22 @@ def test_a_person_sees_the_pages_of_the_own_role(role: str, parts: Parts, hidden
             check_page(visitor, f"{path}/something")
 
 
-def visitor_with(role: str, parts: Parts = NO_PARTS) -> Visitor:
+class Operator(Visitor):
+    def is_operator(self) -> bool:
+        return True
+
+
+class Stranger(Visitor):
+    def is_operator(self) -> bool:
+        return False
+
+
+def visitor_with(role: str, parts: Parts = NO_PARTS, kind: type[Visitor] = Stranger) -> Visitor:
     unused: Any = None
     member: Any = SimpleNamespace(id="member_1", role=role)
-    return Visitor(unused, unused, {"org_1": member}, parts={"member_1": parts})
+    return kind(unused, unused, {"org_1": member}, parts={"member_1": parts})
+
+
+def test_operators_see_the_page_of_the_installation() -> None:
+    links = {link.path for _, shown in list_links(visitor_with("owner", kind=Operator)) for link in shown}
+    assert SYSTEM in links
