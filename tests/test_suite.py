@@ -80,7 +80,6 @@ TRIED_THROUGH = {
     "accounts/spending_limits.py": ("unit/billing/test_request_limits.py",),
     "admin/owned_limit_changes.py": ("unit/surfaces/management/test_owned_limits.py",),
     "limits/owned_limits.py": ("unit/surfaces/management/test_owned_limits.py",),
-    "limits/owned_rows.py": ("unit/surfaces/management/test_owned_limits.py",),
     "surfaces/management/owned_limit_access.py": ("unit/surfaces/management/test_owned_limits.py",),
     "surfaces/console/organization_choice.py": ("unit/surfaces/management/test_model_pages.py",),
     "accounts/models.py": (

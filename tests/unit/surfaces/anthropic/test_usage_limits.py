@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+from gateway.limits.budgets import Limits, Status
 from gateway.limits.periods import UNITS, Period
 from gateway.surfaces.anthropic.usage_limits import read_states
 
@@ -12,8 +13,7 @@ def test_a_limit_of_each_period_has_a_name_that_agents_know() -> None:
     caller: Any = SimpleNamespace(key_id="key_1", member_id="", teams=())
     names = {}
     for unit in UNITS:
-        limits = SimpleNamespace(period=Period(1, unit), period_nusd=10)
-        status = SimpleNamespace(limits=limits, period_usage_nusd=1, period_resets_us=1)
+        status = Status(Limits(None, 10, Period(1, unit)), 0, 1, 0, 1)
         budgets: Any = SimpleNamespace(statuses=lambda ids, status=status: {"key_1": status})
         (state,) = read_states(budgets, caller)
         names[unit] = state.group
