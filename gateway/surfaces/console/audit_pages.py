@@ -42,6 +42,7 @@ AUDIT_PAIRS: dict[tuple[str, str | bool], str] = {
 AUDIT_PHRASES = {
     "credits.unlimited": "Unlimited spending changed",
     "discount.set": "Discount set",
+    "limit.set": "Limit set",
     "second_factor.use_recovery_code": "Recovery code used",
     "session.delete_others": "Other sessions ended",
     "sso.sign_out": "Signed out by the identity provider",
