@@ -62,7 +62,16 @@ class Client:
     begin: Callable[[str, str], list[str]]
     go_on: Callable[[str, str], list[str]]
 
-    def run(self, program: Path, work: Path, gateway: Gateway, model: str, prompt: str, going_on: bool) -> "Run":
+    def run(
+        self,
+        program: Path,
+        work: Path,
+        gateway: Gateway,
+        model: str,
+        prompt: str,
+        going_on: bool,
+        run_s: float = RUN_S,
+    ) -> "Run":
         """One prompt in the folder `work`; its sibling `home` is the user's. Only loopback addresses can be reached."""
         home = work.parent / "home"
         home.mkdir(exist_ok=True)
@@ -78,10 +87,10 @@ class Client:
         command = [str(program), *(self.go_on if going_on else self.begin)(prompt, model)]
         try:
             done = subprocess.run(
-                command, cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=RUN_S
+                command, cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=run_s
             )
         except subprocess.TimeoutExpired as late:
-            return Run(-1, _text(late.stdout), _text(late.stderr) + f"\nstill running after {RUN_S} s")
+            return Run(-1, _text(late.stdout), _text(late.stderr) + f"\nstill running after {run_s} s")
         return Run(done.returncode, _text(done.stdout), _text(done.stderr))
 
 

@@ -35,6 +35,7 @@ SOURCE = "".join(
     f"def read_{number}(path: str) -> int:\n    return len(path) + {number}\n\n\n" for number in range(4_000)
 )
 CREDITS_NUSD = 10**15
+RUN_S = 600.0  # one task has up to 26 turns
 
 
 @dataclass
@@ -96,7 +97,7 @@ class Person:
             if name == "claude" and self._model.tokens > COMPACTED_FROM:
                 prompts.insert(0, "/compact")
             for prompt in prompts:
-                run = client.run(programs[name], work, user, called, prompt, number > 0)
+                run = client.run(programs[name], work, user, called, prompt, number > 0, RUN_S)
                 assert run.code == 0, run
             self._clock.advance(chance.lognormvariate(math.log(PAUSE_S), 1.4))
 
