@@ -41,11 +41,11 @@ def drive(folder: Path) -> dict:
         changed = client.patch(path, json={"contact": FIRST}, headers=headers).json["project"]
         refused = client.patch(path, json={"contact": "x" * 256}, headers=headers)
         browser = OWN | {"Cookie": f"{COOKIE}={token}"}
-        page = client.get(f"/console{path}", headers=browser).text
+        page = client.get(f"/console{path}?tab=settings", headers=browser).text
         form = {name: changed[name] for name in ("name", "mode", "cacheMarkers", "routing", "retention")}
         form |= {"cacheDurationSeconds": "60", "retentionDays": "30", "contact": SECOND}
         form |= {"csrf": CSRF.findall(page)[0], "action": "save"}
-        saved = client.post(f"/console{path}", headers=browser, data=form).text
+        saved = client.post(f"/console{path}?tab=settings", headers=browser, data=form).text
         data_folder = services.settings.database.data_dir
     os.environ["GATEWAY_DATA_DIR"] = data_folder
     with contextlib.redirect_stdout(io.StringIO()) as printed:
