@@ -220,7 +220,7 @@ MODELS = (
     Step("POST", "/v1/batches/{batch_id}/cancel", access="key"),
     send(
         "/v1/messages/batches",
-        {"requests": [{"custom_id": "1", "params": {"model": "sandbox-echo", "max_tokens": 9, "messages": HELLO}}]},
+        {"requests": [{"custom_id": "1", "params": {"model": "sandbox-slow", "max_tokens": 9, "messages": HELLO}}]},
         save={"message_batch_id": "id"},
     ),
     send("/v1/messages/batches", query="limit=1"),
