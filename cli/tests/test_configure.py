@@ -55,7 +55,8 @@ def test_claude_gets_address_and_key_and_keeps_the_rest(user: Client, account: A
     changed = CLAUDE.replace("https://old.example", account.address).replace(
         f'"{account.address}"\n',
         f'"{account.address}",\n        "ANTHROPIC_AUTH_TOKEN": "{account.key}",\n'
-        '        "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1"\n',
+        '        "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",\n'
+        '        "CLAUDE_CODE_GATEWAY_HINT_HEADERS": "1"\n',
     )
     assert path.read_text() == changed
     assert mode_of(path) == 0o600
@@ -76,6 +77,7 @@ def test_a_second_time_changes_nothing(user: Client) -> None:
             "env.ANTHROPIC_BASE_URL",
             "env.ANTHROPIC_AUTH_TOKEN",
             "env.CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY",
+            "env.CLAUDE_CODE_GATEWAY_HINT_HEADERS",
         ],
         "changed": False,
         "dryRun": False,

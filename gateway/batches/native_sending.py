@@ -24,6 +24,7 @@ from gateway.batches.native_rows import (
 from gateway.billing.batch_reservation import AUTO, NATIVE, CollectedLine
 from gateway.clock import SECOND_US
 from gateway.errors import GatewayError, InvalidRequest, NotSupported, UpstreamRefused
+from gateway.guardrails.guarded_texts import BLOCKED
 from gateway.providers.batches.batch_codec import BatchLot, ProviderBatch
 from gateway.providers.protocol import Target
 from gateway.runtime.large_files import StoredFile
@@ -158,8 +159,8 @@ class NativeSending:
 
     def _leave(self, line: InputLine, error: GatewayError | None) -> None:
         """Leave a line to the requests, which may answer with its error, or give it an error where the batch has
-        none."""
-        if self._batch.mode == NATIVE:
+        none. A guardrail has noted what it found by now: the request would note it again."""
+        if self._batch.mode == NATIVE or (error is not None and error.code == BLOCKED):
             self._batch.write_error(line, error or InvalidRequest(NOT_TAKEN, param="model", code="no_batch_api"))
 
     def _add(self, line: InputLine, written: WrittenLine, sent: CollectedLine) -> bool:

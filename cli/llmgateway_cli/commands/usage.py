@@ -19,6 +19,7 @@ from llmgateway_cli.account_lists import (
 from llmgateway_cli.command_lines import ClientGroup, suggestion
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError, HttpError
+from llmgateway_cli.outcome_tables import OUTCOME_COLUMNS, outcome_cells
 from llmgateway_cli.plots import plot_lines
 from llmgateway_cli.shapes import list_of, text_of
 from llmgateway_cli.tables import Column
@@ -362,37 +363,13 @@ def outcomes(
         context.output.document(answer)
         return
     listed = list_of(answer, "groups" if by else "steps")
-    cells = [_outcome_cells(str(row.get("name" if by else "date") or NOT_STATED), row) for row in listed]
+    cells = [outcome_cells(str(row.get("name" if by else "date") or NOT_STATED), row) for row in listed]
     total = answer.get("total")
     if isinstance(total, dict):
-        cells.append(_outcome_cells("Total", total))
+        cells.append(outcome_cells("Total", total))
     context.output.fields((("Outcomes", f"{_place(query.get('projectId'), None)} ({label})"),))
     context.output.data("")
     context.output.table((Column((by or "day").upper(), shorten=True), *OUTCOME_COLUMNS), cells, NO_REQUESTS)
-
-
-OUTCOME_COLUMNS = tuple(
-    Column(name, number=True)
-    for name in ("COST", "EDITS", "COST EACH", "COMMITS", "COST EACH", "PULL REQUESTS", "COST EACH", "LINES")
-)
-
-
-def _outcome_cells(name: str, row: Record) -> tuple[str, ...]:
-    return (
-        name,
-        show_usd(row.get("agentCost")),
-        show_number(row.get("editsAccepted")),
-        _each(row.get("costPerAcceptedEdit")),
-        show_number(row.get("commits")),
-        _each(row.get("costPerCommit")),
-        show_number(row.get("pullRequests")),
-        _each(row.get("costPerPullRequest")),
-        f"+{show_number(row.get('linesAdded'))} -{show_number(row.get('linesRemoved'))}",
-    )
-
-
-def _each(cost: object) -> str:
-    return "-" if cost is None else show_usd(cost)
 
 
 @usage.command("sources")

@@ -66,21 +66,21 @@ HINT = (
 
 
 class OutcomesQuery(Body):
-    projectId = TextField(1, 80)
+    projectId = TextField(1, 80, about="Only usage of this project; default: all that you may see.")
     groupBy = OneOf(GROUPS, about="How the outcomes are split: person, key and session need comparePeople, or mine.")
     mine = QueryFlag(about="Only what your own keys did.")
-    timeRange = OneOf(tuple(RANGES))
-    first = TextField(1, MAX_DATE_LENGTH, data_key="from")
-    last = TextField(1, MAX_DATE_LENGTH, data_key="to")
-    timezone = TextField(1, 64, load_default="UTC")
+    timeRange = OneOf(tuple(RANGES), about="A time until now, instead of from and to.")
+    first = TextField(1, MAX_DATE_LENGTH, data_key="from", about="The first day, like 2026-01-31.")
+    last = TextField(1, MAX_DATE_LENGTH, data_key="to", about="The last day; default: today.")
+    timezone = TextField(1, 64, load_default="UTC", about="The zone of the days; default: UTC.")
 
 
 class SavedAndWastedQuery(Body):
-    projectId = TextField(1, 80)
-    timeRange = OneOf(tuple(RANGES))
-    first = TextField(1, MAX_DATE_LENGTH, data_key="from")
-    last = TextField(1, MAX_DATE_LENGTH, data_key="to")
-    timezone = TextField(1, 64, load_default="UTC")
+    projectId = TextField(1, 80, about="Only usage of this project; default: all that you may see.")
+    timeRange = OneOf(tuple(RANGES), about="A time until now, instead of from and to.")
+    first = TextField(1, MAX_DATE_LENGTH, data_key="from", about="The first day, like 2026-01-31.")
+    last = TextField(1, MAX_DATE_LENGTH, data_key="to", about="The last day; default: today.")
+    timezone = TextField(1, 64, load_default="UTC", about="The zone of the days; default: UTC.")
 
 
 class SavedAnswer(Answer):

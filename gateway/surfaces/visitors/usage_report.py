@@ -132,14 +132,14 @@ Describe = Callable[[tuple[str, ...]], dict[str, Any]]
 
 
 class ActivityQuery(Body):
-    projectId = TextField(1, 80)
-    apiKeyId = TextField(1, 80)
+    projectId = TextField(1, 80, about="Only usage of this project; default: all that you may see.")
+    apiKeyId = TextField(1, 80, about="Only usage of this API key.")
     groupBy = OneOf(tuple(DIMENSIONS), load_default="model")
-    timeRange = OneOf(tuple(RANGES))
-    days = QueryInteger(1, MAX_DAYS)
-    first = TextField(1, MAX_DATE_LENGTH, data_key="from")
-    last = TextField(1, MAX_DATE_LENGTH, data_key="to")
-    timezone = TextField(1, 64, load_default="UTC")
+    timeRange = OneOf(tuple(RANGES), about="A time until now, instead of days, from and to.")
+    days = QueryInteger(1, MAX_DAYS, about="This many days until today.")
+    first = TextField(1, MAX_DATE_LENGTH, data_key="from", about="The first day, like 2026-01-31.")
+    last = TextField(1, MAX_DATE_LENGTH, data_key="to", about="The last day; default: today.")
+    timezone = TextField(1, 64, load_default="UTC", about="The zone of the days, like Europe/Berlin; default: UTC.")
 
 
 class UsageScope(NamedTuple):

@@ -17,6 +17,8 @@ OPERATORS_ONLY = (
     "DELETE /discounts/<discount_id>",
     "DELETE /rate-limits/<scope>/<path:subject>",
     "PATCH /orgs/<organization_id>/key-caps",
+    "GET /installation/organizations/<organization_id>",
+    "PATCH /installation/organizations/<organization_id>",
 )
 
 
