@@ -21,6 +21,7 @@ from gateway.neutral.videos import CONTENT_FILTER
 from gateway.providers import failures
 from gateway.routing import capabilities, resolve
 from gateway.surfaces.management import device_routes
+from gateway.surfaces.management.outcome_routes import NOT_COMPARED
 
 ROOT = Path(__file__).resolve().parents[2]
 GATEWAY = ROOT / "gateway"
@@ -59,6 +60,8 @@ VARIABLE = {
     ("callers/throttle.py", "gate.code"): {throttle_module.ThrottleGate("", "", 0, 0).code, account_changes.CODE},
     ("accounts/key_caps.py", "CODE"): {key_caps.CODE},
     ("admin/held_limits.py", "CODE"): {held_limits.CODE},
+    ("admin/owned_limit_changes.py", "CODE"): {held_limits.CODE},
+    ("surfaces/management/outcome_routes.py", "NOT_COMPARED"): {NOT_COMPARED},
     ("guardrails/guarded_texts.py", "BLOCKED"): {guarded_texts.BLOCKED},
     ("guardrails/guarded_texts.py", "NOT_READABLE"): {guarded_texts.NOT_READABLE},
     ("accounts/custom_providers.py", "CAP_CODE"): {custom_providers.CAP_CODE},

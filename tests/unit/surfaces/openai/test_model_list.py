@@ -64,6 +64,7 @@ MAPPING_FIELDS = set(
         "supportsVideoAudio",
         "supportsVideoWithoutAudio",
         "pricing",
+        "batch_price",
         "streaming",
         "vision",
         "realtime",
@@ -290,7 +291,14 @@ def test_no_training_keeps_only_mappings_of_providers_that_do_not_train(services
 def test_mapped_lists_one_entry_for_each_mapping_under_the_id_that_pins_it(services):
     services.routing.catalogue.swap(PAIR)
     listed = entries(services, "mapped=true")
-    assert {"keen/both", "safe/both:eu", "llmgateway/auto", "llmgateway/smart", "llmgateway/custom"} == set(listed)
+    assert {
+        "keen/both",
+        "safe/both:eu",
+        "llmgateway/auto",
+        "llmgateway/smart",
+        "llmgateway/claude-smart",
+        "llmgateway/custom",
+    } == set(listed)
     assert listed["keen/both"]["context_length"] == 8000
     assert listed["keen/both"]["json_output"] is False
     assert [p["providerId"] for p in listed["safe/both:eu"]["providers"]] == ["safe"]
@@ -360,9 +368,12 @@ def equipped(services):
 @pytest.mark.parametrize(
     ("headers", "listed"),
     [
-        ({}, {"auto", "smart", "ready"}),
-        ({"authorization": "Bearer free"}, {"auto", "smart", "ready"}),
-        ({"authorization": "Bearer own"}, {"auto", "smart", "ready", "both", "house/big", "house/small"}),
+        ({}, {"auto", "smart", "claude-smart", "ready"}),
+        ({"authorization": "Bearer free"}, {"auto", "smart", "claude-smart", "ready"}),
+        (
+            {"authorization": "Bearer own"},
+            {"auto", "smart", "claude-smart", "ready", "both", "house/big", "house/small"},
+        ),
     ],
 )
 def test_available_lists_models_with_a_credential(equipped, headers, listed):
@@ -373,19 +384,25 @@ def test_available_lists_models_with_a_credential(equipped, headers, listed):
 
 def test_an_available_model_shows_only_the_providers_that_can_be_called(equipped):
     assert [provider["providerId"] for provider in entries(equipped, "available=1")["ready"]["providers"]] == ["keen"]
-    assert set(entries(equipped, "available=true&mapped=true")) == {"llmgateway/auto", "llmgateway/smart", "keen/ready"}
+    assert set(entries(equipped, "available=true&mapped=true")) == {
+        "llmgateway/auto",
+        "llmgateway/smart",
+        "llmgateway/claude-smart",
+        "keen/ready",
+    }
     assert [provider["providerId"] for provider in entries(equipped)["ready"]["providers"]] == ["keen", "safe"]
 
 
 def test_a_key_sees_the_models_that_it_can_call_first(equipped):
     listed = list(entries(equipped, authorization="Bearer free"))
-    assert listed == ["auto", "smart", "ready", "both", "custom"]
+    assert listed == ["auto", "smart", "claude-smart", "ready", "both", "custom"]
     listed = list(entries(equipped, authorization="Bearer own"))
-    assert listed == ["house/big", "house/small", "auto", "smart", "both", "ready", "custom"]
+    assert listed == ["house/big", "house/small", "auto", "smart", "claude-smart", "both", "ready", "custom"]
     listed = list(entries(equipped, "mapped=true", authorization="Bearer free"))
     assert listed == [
         "llmgateway/auto",
         "llmgateway/smart",
+        "llmgateway/claude-smart",
         "keen/ready",
         "safe/both:eu",
         "safe/ready",
@@ -394,18 +411,30 @@ def test_a_key_sees_the_models_that_it_can_call_first(equipped):
 
 
 def test_the_order_of_the_public_list_does_not_depend_on_credentials(equipped):
-    assert list(entries(equipped)) == ["auto", "smart", "custom", "both", "ready"]
+    assert list(entries(equipped)) == ["auto", "smart", "claude-smart", "custom", "both", "ready"]
     assert list(entries(equipped, "include_restricted=true", authorization="Bearer free")) == list(entries(equipped))
 
 
 @pytest.mark.parametrize(
     ("query", "headers", "listed"),
     [
-        ("", {}, {"auto", "smart", "ready"}),
-        ("", {"authorization": "Bearer free"}, {"auto", "smart", "ready"}),
-        ("available=false", {"authorization": "Bearer free"}, {"auto", "smart", "custom", "ready", "both"}),
-        ("include_restricted=true", {"authorization": "Bearer free"}, {"auto", "smart", "custom", "ready", "both"}),
-        ("include_restricted=true&available=true", {"authorization": "Bearer free"}, {"auto", "smart", "ready"}),
+        ("", {}, {"auto", "smart", "claude-smart", "ready"}),
+        ("", {"authorization": "Bearer free"}, {"auto", "smart", "claude-smart", "ready"}),
+        (
+            "available=false",
+            {"authorization": "Bearer free"},
+            {"auto", "smart", "claude-smart", "custom", "ready", "both"},
+        ),
+        (
+            "include_restricted=true",
+            {"authorization": "Bearer free"},
+            {"auto", "smart", "claude-smart", "custom", "ready", "both"},
+        ),
+        (
+            "include_restricted=true&available=true",
+            {"authorization": "Bearer free"},
+            {"auto", "smart", "claude-smart", "ready"},
+        ),
     ],
 )
 def test_a_setting_lists_only_available_models_unless_all_are_requested(equipped, query, headers, listed):
@@ -582,7 +611,14 @@ def test_a_change_of_the_own_models_changes_the_etag_of_that_organization_alone(
 
 def test_a_list_of_own_models_alone_is_whole(services):
     services.routing.catalogue.swap(Catalogue((), (), {}, "v3"))
-    assert set(entries(services, authorization="Bearer own")) == {"auto", "smart", "custom", "house/big", "house/small"}
+    assert set(entries(services, authorization="Bearer own")) == {
+        "auto",
+        "claude-smart",
+        "smart",
+        "custom",
+        "house/big",
+        "house/small",
+    }
     assert entries(services, "no_training=true", authorization="Bearer own") == {}
 
 
@@ -643,7 +679,7 @@ def test_a_model_without_a_price_is_not_listed_as_free(services):
     assert "keen/both" not in entries(services, "mapped=true")
     unpriced = model("unpriced", Mapping("keen", "unpriced", "x"))
     services.routing.catalogue.swap(Catalogue((unpriced,), (SAFE, KEEN), {}, "v8"))
-    assert set(entries(services)) == {"auto", "smart", "custom"}
+    assert set(entries(services)) == {"auto", "smart", "claude-smart", "custom"}
 
 
 def test_auto_shows_the_highest_price_of_its_choices(services):
