@@ -18,7 +18,7 @@ from gateway.configuration.value_parsing import convert
 DEFAULTS = "default.toml"
 NO_ENVIRONMENTS = (
     *(DEFAULTS, "checkers.toml", "detectors.toml"),
-    *("gateway.example.toml", "genai_names.toml", "invoices.toml"),
+    *("agent_outcomes.toml", "gateway.example.toml", "genai_names.toml", "invoices.toml"),
 )
 ENVIRONMENT_NAME = "GATEWAY_ENV"
 CONFIG_NAME = "GATEWAY_CONFIG"

@@ -335,6 +335,7 @@ HOUR = (
     (1300, 2000, "credits.low", "organization org_1", "credits.back"),
     (1400, 1500, "session.cache_lost", "session s1", "session.cache_back"),
     (1450, 1550, "checker.failing", "checker presidio", "checker.back"),
+    (1470, 1570, "usage.unusual", "usage key_1", "usage.usual"),
     (1600, 1700, "books.differ", "books", "books.agree"),
     (1800, 0, "model.retiring", "model openai/gpt-4", ""),
     (3000, 3300, "redis.away", "redis", "redis.back"),
