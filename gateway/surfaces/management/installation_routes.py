@@ -1,6 +1,8 @@
 """`/installation`: the state of the installation, and all its organizations, for its operators."""
 
-from typing import get_args
+from typing import Annotated, get_args
+
+from msgspec import Meta
 
 from gateway.accounts import organizations
 from gateway.build_stamp import full_version
@@ -20,37 +22,37 @@ ORGANIZATION = "/installation/organizations/<organization_id>"
 class LiveWorkerAnswer(Answer):
     """A running worker. `leads`: it runs the jobs of the installation."""
 
-    node: str
+    node: Annotated[str, Meta(examples=["node-1"])]
     epoch: int
     leads: bool
-    version: str | None
-    catalogue: str | None
+    version: Annotated[str | None, Meta(examples=["2.1.0"])]
+    catalogue: Annotated[str | None, Meta(examples=["1f0c5b7a2d9e4c38"])]
 
 
 class CooldownAnswer(Answer):
     """How many models, regions and keys of a provider requests of a node try last."""
 
-    node: str
-    provider: str
-    reason: str
+    node: Annotated[str, Meta(examples=["node-1"])]
+    provider: Annotated[str, Meta(examples=["openai"])]
+    reason: Annotated[str, Meta(examples=["limited"])]
     count: int
 
 
 class RecurringJobAnswer(Answer):
     """The last run of a recurring job; `error` is null after a success."""
 
-    name: str
+    name: Annotated[str, Meta(examples=["rollups"])]
     last_run_at: Time | None
     last_success_at: Time | None
     seconds: float
-    error: str | None
+    error: Annotated[str | None, Meta(examples=["The database is away."])]
 
 
 class BackupAnswer(Answer):
     """The last backup that `./manage backup` made."""
 
     at: Time
-    file: str
+    file: Annotated[str, Meta(examples=["nightly.db"])]
     bytes: int
 
 
@@ -58,15 +60,15 @@ class StoreStateAnswer(Answer):
     """The database and the disk of its node. `pendingMigrations` are those that this release needs; `newerMigrations`
     come from a newer one. `keptBytes` are usage records in local files that wait for the database."""
 
-    database: str
+    database: Annotated[str, Meta(examples=["postgresql"])]
     database_bytes: int
-    migration: str
+    migration: Annotated[str, Meta(examples=["0092_unusual_days"])]
     pending_migrations: list[str]
     newer_migrations: list[str]
     disk_free_bytes: int
     disk_bytes: int
     kept_bytes: int
-    redis: str
+    redis: Annotated[str, Meta(examples=["connected"])]
     backup: BackupAnswer | None
 
 
@@ -79,7 +81,7 @@ class OrganizationStatusChange(StrictBody):
 class InstallationAnswer(Answer):
     """The state of the installation as its workers reported it."""
 
-    version: str
+    version: Annotated[str, Meta(examples=["2.1.0"])]
     workers: list[LiveWorkerAnswer]
     cooldowns: list[CooldownAnswer]
     jobs: list[RecurringJobAnswer]

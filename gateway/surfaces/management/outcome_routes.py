@@ -2,7 +2,9 @@
 are compared by it."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from gateway.accounts.outcome_settings import OutcomeSettings, change_settings, find_settings
 from gateway.accounts.projects import list_projects
@@ -88,8 +90,8 @@ class SavedAnswer(Answer):
     exact."""
 
     columns = ("kind", "amount", "count", "means")
-    kind: str
-    means: str
+    kind: Annotated[str, Meta(examples=["prompt_cache"])]
+    means: Annotated[str, Meta(examples=["Prompts read from providers' caches."])]
     amount: Usd
     count: int
     estimated: bool
@@ -99,10 +101,10 @@ class WastedAnswer(Answer):
     """`cause` is an error code, or why a prompt cache was lost; `remedy` is what can be done."""
 
     columns = ("kind", "cause", "amount", "count", "remedy")
-    kind: str
-    cause: str
-    means: str
-    remedy: str
+    kind: Annotated[str, Meta(examples=["lost_cache"])]
+    cause: Annotated[str, Meta(examples=["The conversation was shortened."])]
+    means: Annotated[str, Meta(examples=["Prompts read from providers' caches."])]
+    remedy: Annotated[str, Meta(examples=["Compact less often."])]
     amount: Usd
     count: int
 
@@ -137,7 +139,7 @@ class OutcomeAnswer(OutcomeCounts):
 
 
 class OutcomeStepAnswer(OutcomeAnswer):
-    date: str
+    date: Annotated[str, Meta(examples=["2026-01-31"])]
 
 
 class OutcomeGroupAnswer(OutcomeAnswer):
