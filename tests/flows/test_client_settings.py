@@ -58,6 +58,7 @@ def variables_of(address: str, key: str, model: str) -> dict[str, dict[str, str]
             "ANTHROPIC_AUTH_TOKEN": key,
             "ANTHROPIC_API_KEY": "",
             "CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY": "1",
+            "CLAUDE_CODE_GATEWAY_HINT_HEADERS": "1",
             **({} if model == "auto" else {"ANTHROPIC_MODEL": model, "ANTHROPIC_DEFAULT_HAIKU_MODEL": model}),
         },
         "codex": {"LLMGATEWAY_API_KEY": key},

@@ -33,7 +33,7 @@ def bare(settings: Callable[..., Settings]):
 def test_auto_and_the_sandbox_can_be_called_without_provider_keys(bare):
     found = listed(bare, "?available=true", bare.key)
     assert found == listed(bare, "?available=true")
-    assert "auto" in found and {one.partition("-")[0] for one in found} == {"auto", "smart", "sandbox"}
+    assert "auto" in found and {one.partition("-")[0] for one in found} == {"auto", "claude", "smart", "sandbox"}
     assert len(listed(bare, "", bare.key)) > 10 * len(found)
 
 

@@ -22,6 +22,7 @@ from gateway.neutral.usage import Usage
 SHORT: list[Any] = [1, "org_00", "proj_01", "key_02", "member_03", "chat", "openai", "asked", "served", "app", "v1"]
 SHORT += ["label", 0, 3, 40, 500, [[7, "key_02:total"]]]
 WHOLE = [*SHORT, 100_000, 6, "pk_1", {"searches": 2}, {"searches": 9}, "low", 50, 11, "session-1", '{"a":"b"}']
+WHOLE += [{"route": "house-default", "rule": 2}]
 
 
 def terms_with(**facts: Any) -> Terms:
