@@ -56,7 +56,7 @@ def test_an_expiry_is_typed_in_the_zone_of_the_reader_and_stored_in_utc(
     sandbox_gateway: LocalGateway, reader: Chromium
 ) -> None:
     [key] = list_keys(sandbox_gateway.services.store.database, project_ids=[sandbox_gateway.project_id])
-    reader.open(f"{sandbox_gateway.address}/console/keys/{key.id}")
+    reader.open(f"{sandbox_gateway.address}/console/keys/{key.id}?tab=settings")
     reader.wait_for("!!document.querySelector('#expiresAt[data-local]')")
     reader.run(SAVE)
     reader.wait_for("!!document.querySelector('.message')")
