@@ -52,6 +52,8 @@ def open_key(gateway: LocalGateway, browser: Chromium) -> None:
     browser.open(f"{gateway.address}/console/keys")
     browser.wait_for(f"{LOADED} && !!document.querySelector('tbody a')")
     browser.run("document.querySelector('tbody a').click()")
+    browser.wait_for("!!document.querySelector('.tabs')")
+    browser.run("document.querySelector('.tabs a[href*=settings]').click()")
     browser.wait_for("!!document.querySelector('#usageLimit')")
 
 
