@@ -18,7 +18,7 @@ MAX_DEPTH = 10  # levels of parentheses, brackets and "not"
 MAX_COMPARISONS = 50
 PARTS_OF_TEXTS = ("co", "sw", "ew")
 OPERATORS = frozenset(("eq", "ne", *PARTS_OF_TEXTS, "gt", "ge", "lt", "le"))
-TOKEN = re.compile(r'\s*(?:([()\[\]])|("(?:[^"\\]|\\.)*")|([^\s()\[\]"]+))')
+TOKEN = re.compile(r'[()\[\]]|"(?:[^"\\]|\\.)*"|[^\s()\[\]"]+')
 
 
 class Comparison(Struct, frozen=True):
@@ -179,12 +179,14 @@ class _Parser:
 
 def _tokenize(text: str) -> Iterator[str]:
     position = 0
-    end = len(text.rstrip())
-    while position < end:
+    while position < len(text):
+        if text[position].isspace():
+            position += 1
+            continue
         match = TOKEN.match(text, position)
         if match is None:
             raise _refuse("A text has no closing quotation mark")
-        yield match.group(1) or match.group(2) or match.group(3)
+        yield match.group()
         position = match.end()
 
 
