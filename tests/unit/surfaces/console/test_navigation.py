@@ -33,7 +33,7 @@ def test_each_entry_leads_to_a_page() -> None:
 
 
 def test_each_page_belongs_to_an_entry() -> None:
-    """Others are opened from every page, by a link that somebody gave, or before the first request."""
+    """The other pages are opened from each page, by a shared link, or before the first request."""
     places = ("find", "notices", "notices/count", "shared/<share_id>", "shared/<share_id>/<log_id>", "start")
     found = [path for path in signed_in_rows() if not find_current(path)]
     assert found == [*(f"/console/{place}" for place in places), "/console/welcome"]

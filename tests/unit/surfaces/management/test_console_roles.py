@@ -25,7 +25,7 @@ ROLES = ("acme developer", "acme admin", "acme owner", "both", "viewer", "billin
 WALKING = (*ROLES, "acme colleague", "rival owner", "operator")
 # Pages to which forms lead, and no link.
 # A form leads to the first, the terminal prints the second, and the third is linked until statistics count a request. A
-# script reads the next two, nobody here started a run, and the bell asks for the last in the background.
+# script reads the next two, no run was started, and the bell fetches the last in the background.
 UNLINKED = frozenset(
     (
         *("/console/models/compare", "/console/welcome", "/console/start"),

@@ -188,7 +188,7 @@ def test_an_id_below_another_object_of_the_organization_is_unknown(
 
 
 FOR_MEMBERS = (in_organization("organization:read"), in_organization("projects:read"), in_project("projects:read"))
-# Who a limit counts may ask for more of it, and the limit of the organization counts everybody.
+# A member with usage under a limit may request more, and all usage counts under the limit of the organization.
 ASKED_BY_MEMBERS = ("POST /orgs/<organization_id>/limits/<limit_id>/requests",)
 PLACED = [
     row

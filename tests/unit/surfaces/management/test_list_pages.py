@@ -23,7 +23,7 @@ LISTS: dict[str, Action[Any]] = {
     if get_origin(row.action.view.__annotations__["return"]) is list or row.path == "/keys/api"
 }
 PAGED = {path for path, action in LISTS.items() if action.query and issubclass(action.query, ListPageQuery)}
-OF_OPERATORS = {"/installation/organizations"}  # whose owner here operates nothing
+OF_OPERATORS = {"/installation/organizations"}  # the owner in this test is no operator
 # Lists that stay short or have another way to be read in parts.
 SHORT = {
     "/activity/latency": "models of a period",
