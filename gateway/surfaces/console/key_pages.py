@@ -40,7 +40,6 @@ NEW = f"{PATH}/new"
 KEY = f"{PATH}/<key_id>"
 # The public command-line client opens this path for sign-in with a key.
 CLIENT_PATH = "/dashboard/api-keys"
-MAX_KEYS_SHOWN = 200
 COLUMNS = (
     Column("Name", "description"),
     Column("Project", "project"),
