@@ -436,10 +436,13 @@ class Settlement(OutputReservation, eq=False):
                 self._lower_cap(self._retained.storage.output_cap)
 
     def _interrupt(self, number: int) -> None:
-        """Record an attempt that began but never ended (an error of the gateway) like one of a crashed worker. The
-        attempt of a job ends with the release of its holds."""
+        """Record an attempt that began but never ended (an error of the gateway) like one of a crashed worker. That of
+        the line of a batch costs nothing, because the line is sent again; that of a job ends with the release of its
+        holds."""
         call = self._open.pop(number)
         if not self._reservation.journaled:
+            if not self._reservation.deferred:
+                self._end(call, 0)
             return
         intent = read_intent(intent_of(self.terms, number, call, self._reservation))
         record = interrupted(intent, self.terms.request, number, self._owner.clock.now_us())

@@ -7,6 +7,7 @@ import pytest
 from support.billing import DOLLAR, WRITES, admission_of, attempt_at, request_of, target
 from support.limits import set_rate_limit
 
+from gateway.billing.batch_reservation import SentLine
 from gateway.billing.output_reservation import MAX_TEXT_BYTES
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.entries import Prices, TokenRates
@@ -361,6 +362,18 @@ def test_an_unreported_end_is_recorded_as_interrupted(process, account):
     (row,) = process.rows()
     assert (row.finish, row.cost_nusd, row.usage_basis) == ("interrupted", 100_000, "estimated")
     assert doctor(process.database) == []
+
+
+def test_an_unreported_end_of_a_batch_line_costs_nothing_and_returns_what_its_call_reserved(process, account):
+    cost_bound = CostBound(8 * DOLLAR, 0, 0, True)
+    for _ in range(2):  # the credits cover one of them
+        process.context = account.context()
+        process.context.job = SentLine(None)
+        settlement = process.settlements.admit(admission_of(process.context, cost_bound, credits=False))
+        settlement.begin(0, target())
+        settlement.close()
+    process.rest()
+    assert process.rows() == [] and spent(process, account) == (0, 0, 0)
 
 
 def test_a_stopped_process_leaves_no_lease_and_no_file(process, account, used, tmp_path):
