@@ -200,8 +200,8 @@ def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") 
         _add(charge, "reasoning", (thought * (rates.internal_reasoning or 0) * numerator + half) // scale)
     if usage.cache_read or usage.cache_write or usage.cache_write_1h:
         _add_cached(charge, usage, rates, numerator, scale)
-        if mapping.batch_cache_price:
-            _price_apart(charge, usage, rates, mapping.batch_cache_price if BATCH_TIER in service_tier else "")
+        if mapping.batch_cache_price and BATCH_TIER in service_tier.split(TIERS_JOINED):
+            _price_apart(charge, usage, rates, mapping.batch_cache_price)
     if rates.request or any(READ_OTHER_COUNTS(usage)):
         for name, tokens, rate in _media_buckets(usage, rates, prompt, completion):
             _add(charge, name, (tokens * rate * numerator + half) // scale)
@@ -215,9 +215,7 @@ def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") 
 
 
 def _price_apart(charge: Charge, usage: Usage, rates: TokenRates, text: str) -> None:
-    """Replace the cost of cached input by that at another multiplier of its price, "" for none."""
-    if not text:
-        return
+    """Replace the cost of cached input by that at another multiplier of its price."""
     over, under = _fraction(text)
     rate = _first(rates.input_cache_read, rates.prompt or 0)
     cost = _rounded(usage.cache_read * rate * over, MILLION * under)
