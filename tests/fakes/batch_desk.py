@@ -2,12 +2,14 @@
 
 import io
 import itertools
+import json
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from fakes.server import send_json
 from multipart import MultipartParser, parse_options_header
 
 NUMBERS = itertools.count(1)  # providers never use an id twice
@@ -31,7 +33,8 @@ class Desk:
     """The state of a batch API, and its faults.
 
     `held`: batches stay in progress. `failing`: every call about batches and files is answered with 500.
-    `lost_replies`: so many creations succeed without an answer. `partial`: a batch expires after this many lines.
+    `lost_replies`: so many creations succeed without an answer. `failed_creations`: so many creations are answered with
+    500, and create nothing. `partial`: a batch expires after this many lines.
     `refused`: a batch fails at once for this reason. `busy`: numbers of lines that the provider could not serve for the
     moment. `shuffled`: results come in the reverse order. `absent`: there is no batch API.
     """
@@ -42,6 +45,7 @@ class Desk:
     held: bool = False
     failing: bool = False
     lost_replies: int = 0
+    failed_creations: int = 0
     partial: int | None = None
     refused: str = ""
     busy: tuple[int, ...] = ()
@@ -81,7 +85,8 @@ class Desk:
 
 
 class BatchFake:
-    """What the fakes share. `desk` is made when it is first used, as fakes have no constructors of their own."""
+    """The part that the fakes share. The first use of `desk` makes it, because fakes have no constructors. A fake has
+    `_answer(environ, call, method, path, payload)`, which raises its exception for what it refuses."""
 
     @property
     def desk(self) -> Desk:
@@ -91,14 +96,41 @@ class BatchFake:
         """Forget everything."""
         self.__dict__["_desk"] = Desk()
 
+    def serve_batches(
+        self, environ: dict[str, Any], start: Any, call: Any, creates: bool, internal: Any, refusal: type[Any]
+    ) -> Any:
+        """Answer a call about batches or files. `creates`: it creates a batch; `internal`: the body of an answer with
+        500; `refusal`: the exception of `_answer`."""
+        if self.desk.failing:
+            return send_json(start, 500, internal)
+        if creates and self.desk.failed_creations:
+            self.desk.failed_creations -= 1
+            return send_json(start, 500, internal)
+        fake: Any = self
+        try:
+            payload = environ["wsgi.input"].read()
+            answer = fake._answer(environ, call, environ["REQUEST_METHOD"], environ["PATH_INFO"], payload)
+        except refusal as refused:
+            call.status, call.problem = refused.status, str(refused)
+            return send_json(start, refused.status, refused.body)
+        call.status = 200
+        if creates and self.desk.lost_replies:
+            self.desk.lost_replies -= 1
+            environ["fake.socket"].shutdown(socket.SHUT_RDWR)
+            return []
+        return send_json(start, 200, answer)
+
+    def store_lines(self, lines: list[Any]) -> str:
+        """Store a file of results; return its id, "" for none."""
+        if not lines:
+            return ""
+        ident = self.desk.new("file-")
+        self.desk.files[ident] = b"\n".join(json.dumps(line).encode() for line in lines)
+        return ident
+
 
 def form_of(environ: dict[str, Any], payload: bytes) -> dict[str, Any]:
     kind, options = parse_options_header(environ.get("CONTENT_TYPE", ""))
     assert kind == "multipart/form-data", kind
     parts = MultipartParser(io.BytesIO(payload), options["boundary"], len(payload), memory_limit=len(payload) + 1)
     return {part.name: part.raw if part.filename else part.value for part in parts}
-
-
-def cut(environ: dict[str, Any]) -> list[bytes]:
-    environ["fake.socket"].shutdown(socket.SHUT_RDWR)
-    return []

@@ -16,10 +16,10 @@ from fakes import anthropic as anthropic_fake
 from fakes import google as google_fake
 from fakes.anthropic_checks import Refused as AnthropicRefused
 from fakes.anthropic_checks import check_request as check_message
-from fakes.batch_desk import BatchFake, KeptBatch, cut
+from fakes.batch_desk import BatchFake, KeptBatch
 from fakes.google_checks import Refused as GoogleRefused
 from fakes.google_checks import check_request as check_generate
-from fakes.server import RecordedCall, headers_of, send_json
+from fakes.server import RecordedCall, headers_of
 from multipart import parse_options_header
 
 CUSTOM_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -34,19 +34,9 @@ class FakeAnthropicBatches(BatchFake, anthropic_fake.FakeAnthropic):
             return super().serve(environ, start)
         call = RecordedCall(path, headers_of(environ))
         self.calls.append(call)
-        if self.desk.failing:
-            return send_json(start, 500, {"type": "error", "error": {"type": "api_error", "message": "Internal"}})
-        payload = environ["wsgi.input"].read()
-        try:
-            answer = self._answer(environ, call, method, path, payload)
-        except AnthropicRefused as refused:
-            call.status, call.problem = refused.status, str(refused)
-            return send_json(start, refused.status, refused.body)
-        call.status = 200
-        if method == "POST" and path == "/v1/messages/batches" and self.desk.lost_replies:
-            self.desk.lost_replies -= 1
-            return cut(environ)
-        return send_json(start, 200, answer)
+        creates = method == "POST" and path == "/v1/messages/batches"
+        internal = {"type": "error", "error": {"type": "api_error", "message": "Internal"}}
+        return self.serve_batches(environ, start, call, creates, internal, AnthropicRefused)
 
     def _answer(self, environ: dict[str, Any], call: RecordedCall, method: str, path: str, payload: bytes) -> Any:
         desk = self.desk
@@ -162,25 +152,15 @@ class FakeGoogleBatches(BatchFake, google_fake.FakeGoogle):
     """generativelanguage.googleapis.com with the Files API and batches."""
 
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
-        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        path = environ["PATH_INFO"]
         about = path.startswith(("/upload/", "/download/", "/v1beta/files", "/v1beta/batches"))
         if self.desk.absent or not (about or path.endswith(":batchGenerateContent")):
             return super().serve(environ, start)
         call = google_fake.Recorded(path, headers_of(environ), query=environ.get("QUERY_STRING", ""))
         self.calls.append(call)
-        if self.desk.failing:
-            return send_json(start, 500, {"error": {"code": 500, "message": "Internal", "status": "INTERNAL"}})
-        payload = environ["wsgi.input"].read()
-        try:
-            answer = self._answer(environ, call, method, path, payload)
-        except GoogleRefused as refused:
-            call.status, call.problem = refused.status, str(refused)
-            return send_json(start, refused.status, refused.body)
-        call.status = 200
-        if path.endswith(":batchGenerateContent") and self.desk.lost_replies:
-            self.desk.lost_replies -= 1
-            return cut(environ)
-        return send_json(start, 200, answer)
+        creates = path.endswith(":batchGenerateContent")
+        internal = {"error": {"code": 500, "message": "Internal", "status": "INTERNAL"}}
+        return self.serve_batches(environ, start, call, creates, internal, GoogleRefused)
 
     def _answer(self, environ: dict[str, Any], call: Any, method: str, path: str, payload: bytes) -> Any:
         desk = self.desk

@@ -18,14 +18,14 @@ import mistralai.client.models as mistral_models
 import openai.types as openai_types
 from fakes import mistral as mistral_fake
 from fakes import openai as openai_fake
-from fakes.batch_desk import BatchFake, KeptBatch, cut, form_of
+from fakes.batch_desk import BatchFake, KeptBatch, form_of
 from fakes.openai_checks import Refused as OpenAIRefused
 from fakes.openai_checks import check_body
 from fakes.published_types import check
 from fakes.server import RecordedCall, headers_of, send_json
 from pydantic import ValidationError
 
-# Of the operations that have no fake of their own here.
+# Answers of operations without a fake.
 OTHERS = {
     "/v1/embeddings": {
         "object": "list",
@@ -39,9 +39,6 @@ OTHERS = {
 class FakeOpenAIBatches(BatchFake, openai_fake.FakeOpenAI):
     """api.openai.com with files and batches."""
 
-    def check(self, environ: dict[str, Any], headers: dict[str, str], payload: bytes) -> dict[str, Any]:
-        return super().check(environ, headers, payload)
-
     def serve(self, environ: dict[str, Any], start: Any) -> Iterator[bytes]:
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
         if self.desk.absent or not path.startswith(("/v1/files", "/v1/batches")):
@@ -50,19 +47,9 @@ class FakeOpenAIBatches(BatchFake, openai_fake.FakeOpenAI):
         self.calls.append(call)
         if not call.headers.get("authorization", "").startswith("Bearer sk-"):
             return send_json(start, 401, {"error": {"message": "Incorrect API key provided."}})
-        if self.desk.failing:
-            return send_json(start, 500, {"error": {"message": "The server had an error.", "type": "server_error"}})
-        payload = environ["wsgi.input"].read()
-        try:
-            answer = self._answer(environ, call, method, path, payload)
-        except OpenAIRefused as refused:
-            call.status, call.problem = refused.status, str(refused)
-            return send_json(start, refused.status, refused.body)
-        call.status = 200
-        if method == "POST" and path == "/v1/batches" and self.desk.lost_replies:
-            self.desk.lost_replies -= 1
-            return cut(environ)
-        return send_json(start, 200, answer)
+        creates = method == "POST" and path == "/v1/batches"
+        internal = {"error": {"message": "The server had an error.", "type": "server_error"}}
+        return self.serve_batches(environ, start, call, creates, internal, OpenAIRefused)
 
     def _answer(self, environ: dict[str, Any], call: RecordedCall, method: str, path: str, payload: bytes) -> Any:
         desk = self.desk
@@ -204,14 +191,7 @@ class FakeOpenAIBatches(BatchFake, openai_fake.FakeOpenAI):
             if custom_id not in batch.results:
                 error = {"code": "batch_expired", "message": "This request could not be executed before the window."}
                 bad.append({"id": "batch_req", "custom_id": custom_id, "response": None, "error": error})
-        return self._store(good), self._store(bad)
-
-    def _store(self, lines: list[Any]) -> str:
-        if not lines:
-            return ""
-        ident = self.desk.new("file-")
-        self.desk.files[ident] = b"\n".join(json.dumps(line).encode() for line in lines)
-        return ident
+        return self.store_lines(good), self.store_lines(bad)
 
 
 class FakeAzureBatches(FakeOpenAIBatches):
@@ -246,18 +226,9 @@ class FakeMistralBatches(BatchFake, mistral_fake.FakeMistral):
         self.calls.append(call)
         if call.headers.get("authorization") != f"Bearer {mistral_fake.KEY}":
             return send_json(start, 401, {"detail": "Unauthorized"})
-        if self.desk.failing:
-            return send_json(start, 500, {"object": "error", "message": "Internal", "type": "internal", "code": 1})
-        payload = environ["wsgi.input"].read()
-        try:
-            answer = self._answer(environ, call, method, path, payload)
-        except mistral_fake.Refused as refused:
-            call.status, call.problem = refused.status, str(refused)
-            return send_json(start, refused.status, refused.body)
-        if method == "POST" and path == "/v1/batch/jobs" and self.desk.lost_replies:
-            self.desk.lost_replies -= 1
-            return cut(environ)
-        return send_json(start, 200, answer)
+        creates = method == "POST" and path == "/v1/batch/jobs"
+        internal = {"object": "error", "message": "Internal", "type": "internal", "code": 1}
+        return self.serve_batches(environ, start, call, creates, internal, mistral_fake.Refused)
 
     def _answer(self, environ: dict[str, Any], call: Any, method: str, path: str, payload: bytes) -> Any:
         desk = self.desk
@@ -332,7 +303,7 @@ class FakeMistralBatches(BatchFake, mistral_fake.FakeMistral):
                 response = {"status_code": status or 503, "body": body or {"message": "busy"}}
                 line = {"id": f"id-{custom_id}", "custom_id": custom_id, "response": response, "error": None}
                 (good if status == 200 else bad).append(line)
-            batch.files = tuple(self._store(lines) for lines in (good, bad))
+            batch.files = tuple(self.store_lines(lines) for lines in (good, bad))
         good_count = sum(status == 200 for status, _ in batch.results.values())
         shown = {
             "id": batch.ident,
@@ -353,10 +324,3 @@ class FakeMistralBatches(BatchFake, mistral_fake.FakeMistral):
         }
         mistral_models.BatchJob.model_validate(shown)
         return shown
-
-    def _store(self, lines: list[Any]) -> str:
-        if not lines:
-            return ""
-        ident = self.desk.new("file-")
-        self.desk.files[ident] = b"\n".join(json.dumps(line).encode() for line in lines)
-        return ident
