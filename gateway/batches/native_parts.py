@@ -23,6 +23,7 @@ FIRST_POLL_S = 2.0
 POLL_GROWTH = 1.5
 MAX_POLL_S = 60.0
 MAX_TROUBLE_S = 300.0  # between two calls to a provider that fails
+MAX_REASON = 500  # characters of a provider's message that are kept
 SETTLED_S = 60.0  # after which a batch whose creation was not answered is in the provider's list, or never will be
 PASSING = (0, 401, 403, 408, 409, 425, 429)  # statuses that say nothing about a batch; 0: no answer
 
@@ -107,7 +108,7 @@ class NativeBatch(NamedTuple):
     def put_off(self, part: ProviderBatchRow, error: GatewayError) -> ProviderBatchRow:
         """Try a part again later, after a call that failed: longer each time."""
         wait_s = min(FIRST_POLL_S * 2 ** min(part.polls, 10), MAX_TROUBLE_S)
-        reason = error.message[:500]
+        reason = error.message[:MAX_REASON]
         return self.rows.change(part, polls=part.polls + 1, next_at=self.later(wait_s), reason=reason)
 
 

@@ -19,6 +19,7 @@ WORKING = "working"
 READING = "reading"  # it has ended, and its results are read
 CLOSED = "closed"  # all its lines have results, or are to be sent again
 REFUSED = "refused"  # the provider did not take it
+FAILED = "failed"  # its creation failed for the moment; its lines are sent in another batch
 LOST = "lost"  # the provider does not know it any more
 OPEN = (CREATING, WORKING, READING)
 SPOILT = (REFUSED, LOST)
@@ -29,8 +30,9 @@ class ProviderBatchRow(NamedTuple):
 
     `mapping`, `source` and `credential` say who serves the lines, `place` is what they share at the provider. `remote`
     is the provider's id, "" before it is known, `upload` and `files` (separated by blanks) are its files, `word` is its
-    own name of the state. `misses` counts answers in succession by which the provider does not know the batch. Without
-    `verified` it was found by its time and size, and may be that of another application until its results are read.
+    own name of the state. `misses` counts answers in succession by which the provider does not know the batch; while
+    it is created, the earlier creations for the same target that failed. Without `verified` it was found by its time
+    and size, and may be that of another application until its results are read.
     """
 
     id: str

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from gateway import ids
 from gateway.batches.input_lines import InputLine
 from gateway.batches.line_port import WrittenLine
-from gateway.batches.native_parts import SETTLED_S, NativeBatch, is_final
+from gateway.batches.native_parts import MAX_REASON, MAX_TROUBLE_S, SETTLED_S, NativeBatch, is_final
 from gateway.batches.native_rows import (
     CREATING,
+    FAILED,
     REFUSED,
     SPOILT,
     WORKING,
@@ -33,6 +34,7 @@ from gateway.runtime.threads import Job, compute_if, pause, work_for
 PREFIX = "part"
 RETRIED = frozenset((408, 429, 500, 502, 503, 504, 529))
 MAX_WAIT_S = 60.0
+MAX_CREATIONS = 6  # that fail in succession, within about 22 minutes, before a target counts as without a batch API
 LARGE = 1 << 16
 SEARCH_MARGIN_S = 300  # clocks of providers differ
 NOT_THERE = (404, 405, 501)
@@ -67,6 +69,7 @@ class NativeSending:
         self._builders: dict[tuple[str, str, str], PartBuilder] = {}
         self._lock = threading.Lock()
         self._refused: frozenset[tuple[str, str]] = frozenset()
+        self._failures: dict[tuple[str, str, str], int] = {}  # creations that failed, by the keys of builders
         self._credentials: dict[str, str] = {}
 
     def collect(self) -> None:
@@ -79,6 +82,7 @@ class NativeSending:
         self._refused = frozenset(_place_of(target) for part in parts if (target := self._spoilt(part)) is not None)
         if self._rows.assigned(job.id, diverted=True) >= job.total:
             return
+        self._failures = {_key_of(part): part.misses + 1 for part in parts if part.state == FAILED}
         known = batch.results.numbers(job.id) | self._rows.numbers(job.id, diverted=True)
         lines = (line for line in batch.lines() if line.number not in known)
         taking = threading.Lock()
@@ -96,30 +100,31 @@ class NativeSending:
                 batch.funds.trim()
 
     def settle(self, part: ProviderBatchRow) -> ProviderBatchRow | None:
-        """Look for a batch whose creation was not answered. Return its row, None where the provider has none: its lines
-        are free then."""
+        """Look for a batch that may have been created although the call failed. Return its row, None where that is
+        deleted. The lines of a batch that the provider does not have are free."""
         batch = self._batch
         target = batch.target_of(part)
         if target is None:
             self._rows.delete(part)
             return None
         since = part.created_at // SECOND_US - SEARCH_MARGIN_S
+        found: list[ProviderBatch] = []
         try:
             found = self._calls.find(part.id, part.total, since, target)
-            free = [one for one in found if one.named or not self._rows.is_known(one.ident, part.id)]
         except GatewayError as error:
-            if is_final(error):
-                self._rows.delete(part)
-                return None
-            return batch.put_off(part, error)
-        if free:
-            return self._created(part, free[0])
-        if batch.clock.now_us() < part.created_at + SETTLED_S * SECOND_US:
-            return self._rows.change(part, next_at=part.created_at + round(SETTLED_S * SECOND_US))
-        if part.upload:
-            self._delete_upload(part, target)
-        self._rows.delete(part)
-        return None
+            if not is_final(error):
+                return batch.put_off(part, error)
+        for one in found:
+            if one.named or not self._rows.is_known(one.ident, part.id):
+                return self._created(part, one)
+        if part.reason and part.misses + 1 >= MAX_CREATIONS:
+            return self.refuse(part, part.reason, target)
+        self._delete_upload(part, target)
+        if not part.reason:  # the worker died before the call, or during it
+            self._rows.delete(part)
+            return None
+        self._rows.free(part.id)
+        return self._rows.change(part, state=FAILED, word=FAILED, ended_at=batch.clock.now_us())
 
     def _spoilt(self, part: ProviderBatchRow) -> Target | None:
         """Return the target of a part that shows that its lines are better sent as requests; None for others."""
@@ -222,7 +227,7 @@ class NativeSending:
             succeeded=0,
             failed=0,
             polls=0,
-            misses=0,
+            misses=self._failures.get((target.mapping.key, target.credential.ident, builder.place), 0),
             created_at=now,
             next_at=batch.later(SETTLED_S),
             ended_at=None,
@@ -241,7 +246,7 @@ class NativeSending:
         try:
             upload = self._calls.upload(lot, own)
             if upload:
-                part = self._rows.change(part, upload=upload)
+                part = self._rows.change(part, upload=upload, next_at=batch.later(SETTLED_S))
                 lot = BatchLot(lot.name, lot.place, lot.count, lot.lines, upload)
             if not batch.may_go():
                 return
@@ -253,7 +258,8 @@ class NativeSending:
             if is_final(error) or isinstance(error, UpstreamRefused | NotSupported):
                 self.refuse(part, error.message, own)
             else:
-                batch.put_off(part, error)
+                wait_s = min(SETTLED_S * 2**part.misses, MAX_TROUBLE_S)
+                self._rows.change(part, next_at=batch.later(wait_s), reason=error.message[:MAX_REASON])
             return
         self._created(part, made)
 
@@ -271,18 +277,24 @@ class NativeSending:
 
     def refuse(self, part: ProviderBatchRow, reason: str, target: Target | None) -> ProviderBatchRow:
         """End a part that the provider did not take; its lines are free."""
-        if target is not None and part.upload:
+        if target is not None:
             self._delete_upload(part, target)
         self._batch.end_unfinished(part, self._batch.left_of(part), reason)
         self._rows.free(part.id)
         now = self._batch.clock.now_us()
-        return self._rows.change(part, state=REFUSED, word=REFUSED, ended_at=now, reason=reason[:500])
+        return self._rows.change(part, state=REFUSED, word=REFUSED, ended_at=now, reason=reason[:MAX_REASON])
 
     def _delete_upload(self, part: ProviderBatchRow, target: Target) -> None:
+        if not part.upload:
+            return
         try:
             self._calls.delete(part.remote, part.upload, (), target)
         except GatewayError as error:
             log.warning("a file of a batch remains at %s until it expires: %s", part.provider, error.message)
+
+
+def _key_of(part: ProviderBatchRow) -> tuple[str, str, str]:
+    return part.mapping, part.credential, part.place
 
 
 def _place_of(target: Target) -> tuple[str, str]:

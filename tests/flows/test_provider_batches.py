@@ -94,6 +94,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_parts, "FIRST_POLL_S", 0.02)
     monkeypatch.setattr(native_parts, "MAX_TROUBLE_S", 0.1)
     monkeypatch.setattr(native_sending, "SETTLED_S", 0.1)
+    monkeypatch.setattr(native_sending, "MAX_TROUBLE_S", 0.1)
 
 
 @pytest.fixture
@@ -208,6 +209,34 @@ def test_a_creation_whose_answer_was_lost_is_found_again(
     created = [call for call in upstream.calls if is_creation(call)]
     assert len(created) == 1, [call.body for call in created]
     assert len(usage_of(gateway)) == 3
+    settled(gateway)
+
+
+@every_vendor
+def test_a_creation_that_fails_for_the_moment_is_repeated(
+    client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor
+):
+    upstream.desk.failed_creations = 2
+    done = run(gateway, client, begin(client, [chat_line(number, vendor) for number in range(3)]).id)
+    assert (done.status, done.request_counts.completed) == ("completed", 3), done
+    assert [part["status"] for part in done.provider_batches[:2]] == ["failed", "failed"]
+    assert [json.loads(row.extra or "{}").get("tier") for row in usage_of(gateway)] == ["batch"] * 3
+    assert upstream.desk.files == {} or vendor.name == "google-ai-studio"
+    settled(gateway)
+
+
+@pytest.mark.parametrize("sending", ["auto", "native"])
+@every_vendor
+def test_creations_that_always_fail_end_after_some_uploads(
+    client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor, sending: str
+):
+    upstream.desk.failed_creations = always = 1000
+    done = run(gateway, client, begin(client, [chat_line(number, vendor) for number in range(3)], sending=sending).id)
+    assert always - upstream.desk.failed_creations == native_sending.MAX_CREATIONS
+    assert upstream.desk.files == {} and upstream.desk.batches == {}
+    answered = 3 if sending == "auto" else 0
+    assert (done.status, done.request_counts.completed) == ("completed", answered), done
+    assert len([row for row in usage_of(gateway) if row.cost_nusd]) == answered
     settled(gateway)
 
 
