@@ -8,7 +8,7 @@ skipped.
 import logging
 import threading
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from gateway import ids
@@ -22,7 +22,7 @@ from gateway.billing.batch_reservation import DeliveredLine
 from gateway.clock import HOUR_US, SECOND_US
 from gateway.engine.batch_lines import LineReply
 from gateway.errors import GatewayError, NotFound, Unavailable, UpstreamFailed
-from gateway.providers.batches.batch_codec import ENDED, NOT_RUN, ProviderBatch, ResultLine
+from gateway.providers.batches.batch_codec import ENDED, MAX_DIGITS, NOT_RUN, ProviderBatch, ResultLine
 from gateway.providers.batches.batch_codec import REFUSED as PROVIDER_REFUSED
 from gateway.providers.protocol import Target
 from gateway.runtime.large_files import StoredFile
@@ -183,8 +183,9 @@ class NativeResults:
         batch = self._batch
         index = ResultIndex(batch.services.spool_dir)
         try:
-            self._download(part, target, index)
-            unfinished = self._deliver_all(part, target, index)
+            holds = self._rows.lines_of(part.id)
+            self._download(part, target, index, holds)
+            unfinished = self._deliver_all(part, target, index, holds)
         except ForeignResults:
             self._sending.refuse(part._replace(upload=""), "The batch was that of another application.", None)
             return
@@ -204,7 +205,8 @@ class NativeResults:
         except GatewayError as error:
             log.warning("files of a batch remain at %s until they expire: %s", part.provider, error.message)
 
-    def _download(self, part: ProviderBatchRow, target: Target, index: ResultIndex) -> None:
+    def _download(self, part: ProviderBatchRow, target: Target, index: ResultIndex, lines: Mapping[int, str]) -> None:
+        """Read the results of a part's lines. ForeignResults, UpstreamFailed."""
         ended = ProviderBatch(part.remote, ENDED, part.word, files=tuple(part.files.split()))
         results = self._calls.results(ended, target)
         begin = f"{part.id}-"
@@ -213,19 +215,21 @@ class NativeResults:
                 name, number = result.custom_id[: len(begin)], result.custom_id[len(begin) :]
                 if name != begin:
                     raise ForeignResults
-                if not number.isdecimal():
+                if not number.isdecimal() or len(number) > MAX_DIGITS:
                     raise UpstreamFailed("The provider named a line that it was not sent.")
-                index.add(int(number), result)
+                if int(number) in lines:  # not one that is sent in another way since an earlier download
+                    index.add(int(number), result)
         finally:
             close = getattr(results, "close", None)
             if close is not None:
                 close()
 
-    def _deliver_all(self, part: ProviderBatchRow, target: Target, index: ResultIndex) -> list[int] | None:
+    def _deliver_all(
+        self, part: ProviderBatchRow, target: Target, index: ResultIndex, holds: Mapping[int, str]
+    ) -> list[int] | None:
         """Deliver the results in the order of the lines. Return the numbers of lines that are not finished; None where
         this worker lost the batch meanwhile."""
         batch = self._batch
-        holds = self._rows.lines_of(part.id)
         known = batch.results.numbers(part.batch)
         unfinished = [number for number in holds if number not in known and number not in index]
         wanted = (

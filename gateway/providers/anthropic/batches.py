@@ -4,7 +4,6 @@ Sources: Anthropic API reference, "Message Batches" (100,000 requests or 256 MB 
 digits, _ and -; no metadata, so a lost batch is found by its time and size). Its errors have the types of others.
 """
 
-from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -24,6 +23,7 @@ from gateway.providers.batches.batch_codec import (
     body_of,
     count_of,
     read_struct,
+    seconds_of,
 )
 from gateway.providers.openai.address import address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
@@ -202,14 +202,6 @@ def _batch_of(sent: _SentBatch, *, named: bool = True) -> ProviderBatch:
         total=count_of(counts.processing) + succeeded + failed + left_out,
         succeeded=succeeded,
         failed=failed,
-        created_at=_seconds(sent.created_at),
+        created_at=seconds_of(sent.created_at),
         named=named,
     )
-
-
-def _seconds(text: Any) -> int:
-    """Return an RFC 3339 time in seconds, 0 if it is none."""
-    try:
-        return int(datetime.fromisoformat(text).timestamp())
-    except (TypeError, ValueError):
-        return 0

@@ -6,6 +6,7 @@ results, cancels it and deletes what was uploaded. Like all codecs it is statele
 """
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 from typing import Protocol as Interface
 
@@ -175,8 +176,22 @@ def read_struct(decoder: json.Decoder[Any], data: bytes) -> Any:
         raise UpstreamFailed(UNKNOWN_SHAPE, upstream_status=200) from None
 
 
+def status_of(value: Any) -> int:
+    """Return the HTTP status that a provider reports for a line; UNAVAILABLE for anything else."""
+    status = count_of(value)
+    return status if 100 <= status < 600 else UNAVAILABLE
+
+
 def count_of(value: Any) -> int:
     """Return a count, or a time in seconds, that a provider reports as a number or as digits; 0 for anything else."""
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdecimal() and len(value) < MAX_DIGITS else 0
     return value if type(value) is int and 0 < value < 10**MAX_DIGITS else 0
+
+
+def seconds_of(text: Any) -> int:
+    """Return an RFC 3339 time in seconds, 0 if it is none."""
+    try:
+        return int(datetime.fromisoformat(text).timestamp())
+    except (TypeError, ValueError, OverflowError):
+        return 0

@@ -7,7 +7,6 @@ states and counts of a batch; lines with `key` and `request`, answers with `key`
 
 import secrets
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -27,6 +26,8 @@ from gateway.providers.batches.batch_codec import (
     body_of,
     count_of,
     read_struct,
+    seconds_of,
+    status_of,
 )
 from gateway.providers.google.generate import GENERATE_CONTENT, Authorize, address_of
 from gateway.providers.protocol import Call, Target, UpstreamReply
@@ -180,7 +181,7 @@ class GoogleBatchApi:
         if sent.error is None:
             return ResultLine(sent.key, 200, bytes(sent.response))
         code = count_of(sent.error.code)
-        status = code if code >= FIRST_STATUS else STATUS_OF.get(code, UNAVAILABLE)
+        status = status_of(code) if code >= FIRST_STATUS else STATUS_OF.get(code, UNAVAILABLE)
         body = {"error": {"code": status, "message": str(sent.error.message), "status": "FAILED"}}
         return ResultLine(sent.key, status, json.encode(body))
 
@@ -214,7 +215,7 @@ def _batch_of(sent: _SentOperation) -> ProviderBatch:
         failed=count_of(stats.failed_request_count),
         files=(output.responses_file,) if output.responses_file else (),
         reason=str(sent.error.message) if sent.error else "",
-        created_at=_seconds(metadata.create_time),
+        created_at=seconds_of(metadata.create_time),
     )
 
 
@@ -233,11 +234,3 @@ def _beside(target: Target, service: str, path: str) -> str:
 def _path(name: str) -> str:
     """Return the name of a resource, such as batches/x, as part of a path."""
     return quote(name, safe="/")
-
-
-def _seconds(text: Any) -> int:
-    """Return an RFC 3339 time in seconds, 0 if it is none."""
-    try:
-        return int(datetime.fromisoformat(text).timestamp())
-    except (TypeError, ValueError):
-        return 0

@@ -23,6 +23,7 @@ from gateway.providers.batches.batch_codec import (
     body_of,
     count_of,
     read_struct,
+    status_of,
     with_model,
 )
 from gateway.providers.media_codecs import FormBody, UploadPart
@@ -78,7 +79,7 @@ class _SentPage(Struct):
 
 
 class _SentResponse(Struct):
-    status_code: int = 200
+    status_code: Any = 200
     body: Raw = Raw(b"null")
 
 
@@ -223,7 +224,7 @@ def read_result(line: bytes) -> ResultLine:
     """Read a line of a file of results, in which an error has no response. UpstreamFailed."""
     sent: _SentResult = read_struct(RESULT, line)
     if sent.response is not None and sent.response.status_code:
-        return ResultLine(sent.custom_id, sent.response.status_code, bytes(sent.response.body))
+        return ResultLine(sent.custom_id, status_of(sent.response.status_code), bytes(sent.response.body))
     error = sent.error or _SentError()
     if error.code in UNFINISHED_CODES:
         return ResultLine(sent.custom_id, NOT_RUN)
