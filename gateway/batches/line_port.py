@@ -35,7 +35,7 @@ class LineAnswer(Struct, frozen=True):
 
 
 class WrittenLine(Struct, frozen=True):
-    """A line as a call of the target whose batch API gets it, and the operation of its request."""
+    """A line as a call for the batch API of a target, and the operation of its request."""
 
     call: Call
     target: Target

@@ -100,6 +100,6 @@ def _usage_of(batch: NativeBatch, part: ProviderBatchRow, target: Target, reply:
 
 
 def _member_of(batch: NativeBatch, key_id: str) -> bytes:
-    """Return the raw id of the member whose key it is, b"" for a key that is gone."""
+    """Return the raw id of the member who has the key, b"" for a deleted key."""
     found = batch.results.database.query_rows("SELECT member_id FROM api_key WHERE id = ?", (key_id,))
     return raw_id(found[0][0] or "") if found else b""

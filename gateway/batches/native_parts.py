@@ -1,4 +1,4 @@
-"""What the sending of lines to batch APIs of providers and the reading of their results share."""
+"""The state and services that sending lines to batch APIs of providers and reading their results share."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -24,7 +24,7 @@ POLL_GROWTH = 1.5
 MAX_POLL_S = 60.0
 MAX_TROUBLE_S = 300.0  # between two calls to a provider that fails
 MAX_REASON = 500  # characters of a provider's message that are kept
-SETTLED_S = 60.0  # after which a batch whose creation was not answered is in the provider's list, or never will be
+SETTLED_S = 60.0  # after a creation without an answer; the provider lists the batch by then, or never will
 PASSING = (0, 401, 403, 408, 409, 425, 429)  # statuses that say nothing about a batch; 0: no answer
 
 
@@ -40,8 +40,8 @@ class NativeServices(NamedTuple):
 
 
 class NativeBatch(NamedTuple):
-    """One batch of the gateway whose lines batch APIs of providers may serve, while this worker has it. `job` returns
-    its row as it is now, `may_go` whether this worker still has it and goes on; `mode` is AUTO, NATIVE or ""."""
+    """A batch of the gateway with lines for batch APIs of providers, while this worker has it. `job` returns its row as
+    it is now, `may_go` whether this worker still has it and continues; `mode` is AUTO, NATIVE or ""."""
 
     services: NativeServices
     rows: ProviderBatchRows
@@ -58,7 +58,7 @@ class NativeBatch(NamedTuple):
     is_held: Callable[[], bool]
 
     def target_of(self, part: ProviderBatchRow) -> Target | None:
-        """Return the target of a part; None where model, provider or credential are gone."""
+        """Return the target of a part; None where model, provider or credential were removed."""
         catalogue = self.services.catalogue()
         model = catalogue.models.get(part.model.partition(":")[0])
         mapping = next((one for one in model.mappings if one.key == part.mapping), None) if model else None

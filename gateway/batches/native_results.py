@@ -96,7 +96,7 @@ class NativeResults:
         for part in self._rows.walk_open(ident):
             if not batch.may_go():
                 return 0.0
-            # One that may be another application's is not cancelled: it ends by itself.
+            # One that may be another application's is not cancelled; the provider ends it.
             is_cancelable = part.state == WORKING and part.reason != CANCELED_HERE and part.verified
             if part.next_at <= batch.clock.now_us() or (ends and is_cancelable):
                 self._advance(part, ends)
@@ -106,7 +106,7 @@ class NativeResults:
         return max(0.0, (min(waits) - batch.clock.now_us()) / SECOND_US)
 
     def is_open(self) -> bool:
-        """Return whether a provider has lines whose results are not read."""
+        """Return whether a provider has lines without results that are read."""
         return next(self._rows.walk_open(self._batch.job().id), None) is not None
 
     def progress(self) -> tuple[int, int]:

@@ -169,7 +169,7 @@ class ProviderBatchRows:
             self._database.write(partial(self._database.execute_many, sql, some))
 
     def free_unknown(self, batch: str) -> None:
-        """Free the lines of parts whose worker died before it inserted them."""
+        """Free the lines of parts that were never inserted, because their worker died."""
         sql = (
             f"DELETE FROM {LINES} WHERE batch = ? AND part <> '{DIVERTED}' "
             f"AND part NOT IN (SELECT id FROM {TABLE} WHERE batch = ?)"

@@ -58,7 +58,7 @@ from gateway.store.database import Database
 from gateway.transport import Transport
 
 KINDS = (PREFIX, MESSAGES_PREFIX, RUN_PREFIX)
-HIDDEN_FILES = (f"{MESSAGES_PREFIX}_", f"{RUN_PREFIX}_")  # kinds whose results are read through the batch alone
+HIDDEN_FILES = (f"{MESSAGES_PREFIX}_", f"{RUN_PREFIX}_")  # kinds that show their results through the batch alone
 UNKNOWN = "There is no batch {} in this project."
 ECHOED_ID_LENGTH = 80
 MAX_RETRIES = 10  # concurrent changes of a batch while it is canceled

@@ -17,7 +17,7 @@ from gateway.limits.spending import Spending
 from gateway.limits.worker_leases import BudgetLease, BudgetSet, Reservation
 from gateway.store.journal import Row
 
-# The sending of lines: by the batch API of the provider where there is one, by nothing else, or as requests ("").
+# How lines are sent: by the batch API of the provider where there is one, or by batch APIs alone; "" as requests.
 AUTO = "auto"
 NATIVE = "native"
 NOT_ITS_WORKER = "Another worker continues this batch."
@@ -119,8 +119,8 @@ class CollectedLine(SentLine):
 
 
 class DeliveredLine(SentLine):
-    """A line whose provider has answered it in a batch: `reply` is its result, `target` served it. Nothing refuses it
-    any more, because it was paid for."""
+    """A line with an answer from a provider's batch: `reply` is its result, `target` served it. No limit refuses it,
+    because the provider has billed it."""
 
     paced: ClassVar[bool] = False
 
@@ -277,8 +277,8 @@ class BatchFunds:
             self._funds.pop(payer, None)
 
     def by_id(self, ident: str, spending: Spending) -> HeldFund | None:
-        """Return the hold with an id, for a line whose payer is not known any more; None when it has ended.
-        Unavailable."""
+        """Return the hold with an id, for a line without a known payer, for example of a deleted key; None when the
+        hold has ended. Unavailable."""
         for fund in self._funds.values():
             if fund is not None and fund.ident == ident:
                 return fund

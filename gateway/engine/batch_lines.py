@@ -1,9 +1,9 @@
 """The lines of batches that a provider's batch API serves: each passes the engine twice, like any request.
 
 The first time its call is written for one target and collected instead of sent (`CollectedLine`); the second time,
-hours later, the provider's result is read in the place of a response (`DeliveredLine`). Plans, guardrails, prices,
-usage rows and retained payloads are thereby those of every request. Only the executors of lines are here; those of
-requests know nothing of it.
+hours later, the provider's result is read in the place of a response (`DeliveredLine`). Lines thereby
+have the plans, guardrails, prices, usage rows and retained payloads of every request. This module has the executors of
+lines; those of requests do not depend on it.
 """
 
 import time
@@ -33,7 +33,7 @@ from gateway.providers.protocol import Call, Target
 from gateway.providers.upstream import Upstreams
 
 SPEED_TIERS = frozenset(get_args(ServiceTier))
-ABSENT_S = 600.0  # a target that has no batch API after all is not asked again for this long
+ABSENT_S = 600.0  # a target that turned out to have no batch API gets no batches for this long
 NO_BATCH_API = "No provider of {} has a batch API that takes this request; leave out batch: native."
 
 
@@ -125,7 +125,7 @@ class LinePlanner(Planner):
         self._absent: dict[tuple[str, str], float] = {}
 
     def plan(self, context: RequestContext, request: Request) -> RoutePlan:
-        """Return the plan of a line: of its provider's batch, or of the target whose result it has. NotBatched where it
+        """Return the plan of a line: for its provider's batch, or for the target of its result. NotBatched where it
         can only be sent as a request; InvalidRequest where that was not wanted."""
         job = context.job
         if isinstance(job, DeliveredLine):
@@ -169,8 +169,8 @@ class LinePlanner(Planner):
     def _choose(
         self, context: RequestContext, request: Request, route_plan: RoutePlan, job: MeasuredLine | CollectedLine
     ) -> Target | None:
-        """Return the target whose batch API gets the line: the planned provider, or another one of the same model whose
-        batch costs no more; None without one."""
+        """Return the target for the line: the planned provider, or another one of the same model if its batch API costs
+        no more; None if no batch API takes the line."""
         if not _can_be_batched(request):
             return None
         first = route_plan.groups[0][0].mapping
@@ -224,7 +224,7 @@ class LinePlanner(Planner):
 
 
 class LineRun(Run):
-    """A line in progress, whose usage has the price of the provider's batch API."""
+    """A line in progress. Its usage has the price of the provider's batch API."""
 
     def finished(self, attempt: Attempt) -> None:
         """Settle a line at the price of the batch."""
@@ -232,7 +232,7 @@ class LineRun(Run):
         super().finished(attempt)
 
     def note(self, attempt: Attempt, finish: str, error: GatewayError) -> None:
-        """Note an error, whose usage has the price of the batch."""
+        """Note an error. Its usage has the price of the batch."""
         super().note(attempt, finish, error)
         attempt.service_tier = tier_of(attempt.service_tier)
 
@@ -282,7 +282,7 @@ def _as_line(context: RequestContext, run: Run) -> Run:
     if not isinstance(job, CollectedLine | DeliveredLine):
         return run
     if isinstance(job, CollectedLine) and run.settlement.reserves_call(run.walk.first()):
-        # A limit of its provider or model is reserved with each call, which only a request of its own can do.
+        # A limit of its provider or model is reserved with each call, which only an ordinary request can do.
         run.settlement.close()
         raise NotBatched
     return LineRun(*(getattr(run, name) for name in run.__struct_fields__))
@@ -300,15 +300,15 @@ def _only(route_plan: RoutePlan, target: Target) -> RoutePlan:
 
 
 def _preferred(group: tuple[Target, ...], job: MeasuredLine | CollectedLine) -> Target:
-    """Return the target of a group whose key other lines of the batch use, so that they are in one batch of its
+    """Return the target of a group with the key that other lines of the batch use, so that they are in one batch of its
     provider."""
     ident = job.credentials.setdefault(group[0].provider.id, group[0].credential.ident)
     return next((target for target in group if target.credential.ident == ident), group[0])
 
 
 def _can_be_batched(request: Request) -> bool:
-    """Return whether a batch of a provider may have the request: without a tier of its own, which the caller chose, and
-    without tools that a provider runs, whose prices are no token prices."""
+    """Return whether a batch of a provider may have the request: it has no service tier that the caller chose, and no
+    tools that a provider runs, because these have no token prices."""
     needs = request.requirements
     if request.options.service_tier not in ORDINARY_TIERS:
         return False

@@ -52,7 +52,7 @@ class ContentFolder:
         return pieces
 
     def delete(self, idents: Iterable[str]) -> None:
-        """What another node stores is deleted by its sweep."""
+        """Delete contents. The sweep of another node deletes those that it stores meanwhile."""
         paths = [self._path(ident) for ident in idents]
         if paths:
             compute(_unlink_all, paths)  # one upload may have a thousand parts, and a file system may be slow

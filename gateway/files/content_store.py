@@ -29,7 +29,7 @@ class ContentStore(Protocol):
         must be closed. ContentLost for a missing content, at once; Unavailable."""
 
     def delete(self, idents: Iterable[str]) -> None:
-        """Delete contents, if they exist. What cannot be deleted now is found by `older_than` later."""
+        """Delete contents, if they exist. `older_than` finds those that remain."""
 
     def older_than(self, age_us: int, now_us: int) -> Iterator[str]:
         """Yield the ids of contents of at least this age, and delete incomplete ones of that age. Unavailable."""

@@ -16,8 +16,8 @@ DAMAGED = "The content of this file is damaged."
 
 
 class FileContents:
-    """The contents of an installation: in the object store, if there is one, else in the folder. What an installation
-    stored in its folder before it got an object store is read and deleted there."""
+    """The contents of an installation: in the object store, if there is one, else in the folder. Contents that
+    were stored in the folder before the installation had an object store are read and deleted there."""
 
     def __init__(self, folder: ContentFolder, objects: ObjectStore | None, vault: Vault) -> None:
         self.folder = folder

@@ -5,7 +5,7 @@ range, DELETE, multipart uploads and lists of version 2 (Amazon S3 API Reference
 same bytes as in a folder, so that tools can copy one to the other.
 
 Decided against boto3, the MinIO client and obstore: the first takes 25 MB of memory and a second to import, and each
-brings an HTTP client that is not gevent's or starts threads of its own; the signature of requests (for Amazon Bedrock)
+brings an HTTP client that is not gevent's or that starts threads; the signature of requests (for Amazon Bedrock)
 and the transport, with its deadlines, proxies and certificates, exist.
 """
 
@@ -128,8 +128,8 @@ class ObjectStore:
             query["continuation-token"] = token
 
     def claim(self, installation: str) -> bool:
-        """Return whether the objects are those of this installation: an object has the id of the first one that asked.
-        Unavailable."""
+        """Return whether the objects are those of this installation: one has the id of the first installation that used
+        the prefix. Unavailable."""
         try:
             return self._call("GET", MARK).body.decode("ascii", "replace") == installation
         except ContentLost:

@@ -12,7 +12,7 @@ from gateway.providers.identities.upstream_identity import UpstreamIdentities
 from gateway.runtime.state_changes import StateLog
 from gateway.transport import Transport
 
-ROLE = "aws"  # the workload identity without a key of its own
+ROLE = "aws"  # the workload identity where no key is set
 INVALID_KEY = "GATEWAY_FILES_S3_KEY must be ACCESS_KEY_ID:SECRET, with :SESSION_TOKEN for temporary credentials."
 
 

@@ -40,7 +40,7 @@ CHECKED = 100  # contents that a check reads
 OBJECTS_ID = "objects_id"  # a value of the installation that marks its objects
 SHARED_PREFIX = (
     "Another installation stores files under the prefix {!r} of the same bucket, so lost contents are not deleted. "
-    "Give each installation a files.s3_prefix of its own."
+    "Give each installation another files.s3_prefix."
 )
 SWEPT = 200  # contents that one query looks up
 ZERO_RETENTION = (

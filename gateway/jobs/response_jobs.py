@@ -148,7 +148,7 @@ class ResponseJobs:
         return job
 
     def _kind_of(self, key_id: str) -> str:
-        """Return the kind of a key, "" for one that is gone."""
+        """Return the kind of a key, "" for a deleted one."""
         rows = self._database.query_rows("SELECT kind FROM api_key WHERE id = ?", (key_id,))
         return str(rows[0][0]) if rows else ""
 
@@ -218,7 +218,7 @@ class ResponseJobs:
     # Making a response.
 
     def _make_again(self, job: ResponseJob) -> None:
-        """Make a response whose creation did not: its request counts in the memory budgets, as that of a caller."""
+        """Make a response that its creation did not make. Its request counts in the memory budgets like a caller's."""
         held = HeldBytes(self._memory, job.organization)
         try:
             held.grow(len(job.request) * SHARE)

@@ -225,7 +225,7 @@ class Upstreams:
         return wire, self._openers.get(target.protocol, self._network)
 
     def read_usage(self, target: Target, operation: str, reply: UpstreamReply) -> Any:
-        """Return the result of an answer that nobody gets, read in either protocol of the target, for its usage.
+        """Return the result of an answer that is only billed, read in either protocol of the target, for its usage.
         UpstreamFailed, NotSupported."""
         wires = [wire for name in (target.protocol, target.second) if (wire := self._wires.get(name)) is not None]
         codecs: list[Any] = [wire.codecs[operation] for wire in wires if operation in wire.codecs]
@@ -241,7 +241,7 @@ class Upstreams:
         raise failure
 
     def through(self, opener: Opener, target: Target, operation: str) -> Target:
-        """Return a copy of the target whose calls of one operation are not sent to it, but to `opener`. NotSupported;
+        """Return a copy of the target that sends its calls of one operation to `opener`. NotSupported;
         IdentityFailed."""
         target = signed_in(target)
         credential = dataclasses.replace(target.credential, identity=None)

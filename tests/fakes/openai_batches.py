@@ -195,7 +195,7 @@ class FakeOpenAIBatches(BatchFake, openai_fake.FakeOpenAI):
 
 
 class FakeAzureBatches(FakeOpenAIBatches):
-    """Azure OpenAI (v1) with a deployment for Global Batch, whose name ends with -batch."""
+    """Azure OpenAI (v1) with a deployment for Global Batch. Its name ends with -batch."""
 
     base = "/openai/v1"
 

@@ -1,4 +1,4 @@
-"""Batches whose lines go to batch APIs of providers: priced as there, found again, never lost, never billed twice."""
+"""Batches at batch APIs of providers: their lines have the prices there and are never lost or billed twice."""
 
 from __future__ import annotations
 
@@ -429,7 +429,7 @@ def test_a_worker_that_dies_before_a_creation_leaves_its_lines_to_the_next(
 
 
 def test_lines_of_a_revoked_key_are_billed(client: OpenAI, gateway: Tenant, upstream: Any):
-    """The provider has done the work, so its cost counts although nobody may read the answers."""
+    """The provider has done the work. Its cost counts although the answers cannot be delivered."""
     upstream.desk.held = True
     batch = begin(client, [chat_line(number, VENDORS["openai"]) for number in range(3)])
     run(gateway, client, batch.id, lambda: bool(upstream.desk.batches))
@@ -472,7 +472,7 @@ def test_values_that_a_guardrail_masks_are_not_sent_and_come_back_in_the_answer(
 def test_a_batch_of_another_application_is_neither_cancelled_nor_delivered(
     client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor
 ):
-    """Anthropic's batches have no name, so one of the same size may be taken for a lost one until its results tell."""
+    """Anthropic's batches have no name, so one of the same size may pass for a lost one until its results are read."""
     upstream.desk.held = True
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native_sending, "SETTLED_S", 0.0)

@@ -150,7 +150,7 @@ class AnthropicBatchApi:
         return call
 
     def read_search(self, reply: UpstreamReply, name: str, count: int, since: int) -> FoundBatches:
-        """Return the batches of this size that were created since then. Their results tell which one it is."""
+        """Return the batches of this size that were created since then. Their results show which one it is."""
         page: _SentPage = read_struct(PAGES, reply.read_all())
         batches = [_batch_of(one, named=False) for one in page.data]
         found = tuple(one for one in batches if one.total == count and one.created_at >= since)

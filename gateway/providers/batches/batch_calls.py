@@ -106,7 +106,7 @@ class BatchCalls:
         self._open(carrier, carrier.codec.cancel(ident, carrier.target)).close()
 
     def delete(self, ident: str, upload: str, files: tuple[str, ...], target: Target) -> None:
-        """Delete what remains of a batch at its provider. What is gone already is no error."""
+        """Delete what remains of a batch at its provider. It is no error if that does not exist."""
         carrier = self._carry(target)
         for call in carrier.codec.leftovers(ident, upload, files, carrier.target):
             try:

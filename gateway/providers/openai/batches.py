@@ -1,7 +1,7 @@
 """OpenAI's batch API, and those of the same form: Azure's Global Batch, and the files and results of Mistral's.
 
 Sources: OpenAI API reference, "Files" and "Batch", and its guide "Batch API" (limits, one model in each file);
-Microsoft Learn, "Global Batch" (a deployment of its own, POST /files and /batches).
+Microsoft Learn, "Global Batch" (a separate deployment, POST /files and /batches).
 """
 
 from typing import Any
@@ -199,7 +199,7 @@ class OpenAIBatchApi:
 
 
 class AzureBatchApi(OpenAIBatchApi):
-    """Azure's Global Batch, whose deployments serve batches alone: the provider's setting `batch_deployment` names
+    """Azure's Global Batch. Its deployments serve batches alone: the provider's setting `batch_deployment` names
     them, with `{model}` for the name of the ordinary deployment."""
 
     operations: frozenset[str] = frozenset(("chat", "embeddings"))

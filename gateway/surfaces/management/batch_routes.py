@@ -61,7 +61,7 @@ class ProjectBatchAnswer(Answer):
 
 def list_batches(call: ManagedCall[ProjectInfo]) -> list[ProjectBatchAnswer]:
     """List the batches of a project, newest first, with their progress and cost. Without `limit` the newest 500 are
-    listed, and `next` tells of more."""
+    listed, and `next` shows that there are more."""
     batches = call.services.engine.batches
     project_id = call.subject.id
     rows = call.page.read(lambda asked: batches.of_project(project_id, asked.after, asked.limit), MAX_LISTED)
