@@ -438,17 +438,6 @@ class Management:
         """Add credits, or subtract them by an adjustment. Return False for a reference that was posted before."""
         return self._funding.post_credits(organization_id, posting, actor=actor)
 
-    def operators(self) -> frozenset[str]:
-        """Return the users who run this installation: the active owners of its first organization."""
-        first = organizations.list_organizations(self._database)[:1]
-        owners = [
-            member
-            for info in first
-            for member in members.list_members(self._database, info.id)
-            if member.role == "owner"
-        ]
-        return frozenset(member.user_id for member in owners if member.status == "active")
-
     def _count_decision(self, user_id: str) -> None:
         self.throttle.take(
             ThrottleGate("device codes, decided", user_id, DEVICE_DECISIONS, MINUTE_S),

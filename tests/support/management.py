@@ -92,6 +92,14 @@ class Tenants:
     def open(self, user_id: str) -> str:
         return self.services.management.sessions.open(user_id).token
 
+    @property
+    def operator_id(self) -> str:
+        """The user who owns the first organization."""
+        return members.list_members(self.services.store.database)[0].user_id
+
+    def open_operator(self) -> str:
+        return self.open(self.operator_id)
+
     def __getitem__(self, name: str) -> Person:
         return self.people[name]
 

@@ -193,7 +193,7 @@ def allow(tenants, person) -> str:
 
 def retain(tenants, owner) -> str:
     """Send a request with a retained payload and return its id."""
-    root = tenants.open(next(iter(tenants.services.management.operators())))
+    root = tenants.open_operator()
     tenants.ok("POST", f"/orgs/{owner.organization_id}/credits", root, {"amount": "1"})
     tenants.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "retain"})
     body = {

@@ -229,10 +229,9 @@ class Visitor:
         return Workspace(project_id, team_id, frozenset(self.memberships), inbound.base_url.rstrip("/"))
 
     def is_operator(self) -> bool:
-        """Return whether the visitor is the operator of this installation."""
-        database = self.services.store.database
-        first_id = database.read(organizations.first_id)
-        return first_id in self.memberships and self.user_id in self.services.management.operators()
+        """Return whether the visitor runs this installation: as an owner of its first organization."""
+        owned = [organization_id for organization_id, own in self.memberships.items() if own.role == "owner"]
+        return bool(owned) and self.services.store.database.read(organizations.first_id) in owned
 
     def check_account_access(self) -> None:
         """Raise Forbidden unless the session may change the account itself: an organization's identity provider signs a

@@ -101,7 +101,7 @@ class Credentials:
             self._people[role] = member.user_id
             self._parts[role] = member.id
         self._people |= {role: tenants[f"acme {role}"].user_id for role in SESSIONS}
-        self._people["operator"] = next(iter(services.management.operators()))
+        self._people["operator"] = tenants.operator_id
         self._sessions: dict[str, str] = {}
 
     def appoint(self, things: dict[str, str]) -> None:

@@ -81,7 +81,7 @@ def furnished(open_tenants: Callable[..., AbstractContextManager[Tenants]]) -> F
         rival = tenants["rival owner"]
         members.add_member(*stores, rival.organization_id, "admin@acme.example", "developer", actor="test")
         tenants.people["both"] = Person(tenants.open(admin.user_id), *_rest(admin))
-        operator = tenants.open(next(iter(services.management.operators())))
+        operator = tenants.open_operator()
         tenants.people["operator"] = Person(operator, *_rest(tenants["acme owner"]))
         for name in ("acme owner", "rival owner"):
             furnish(tenants, tenants[name])

@@ -16,7 +16,7 @@ def caps_of(who) -> str:
 
 @pytest.fixture
 def root(tenants) -> str:
-    return tenants.open(next(iter(tenants.services.management.operators())))
+    return tenants.open_operator()
 
 
 def test_an_installation_has_no_caps_unless_they_are_set(shared_tenants) -> None:
@@ -72,7 +72,7 @@ def test_many_at_once_do_not_pass_the_cap(tenants, root) -> None:
 def test_the_installations_caps_apply_to_organizations_without_caps(make_tenants) -> None:
     with make_tenants(GATEWAY_LIMITS_MAX_MEMBER_KEYS="1") as gateway:
         tenants = Tenants(gateway)
-        root = tenants.open(next(iter(tenants.services.management.operators())))
+        root = tenants.open_operator()
         dev = tenants["acme developer"]
         assert make(tenants, dev) == "400 key_cap_reached"
         tenants.ok("PATCH", caps_of(dev), root, {"maxKeysPerMember": 0})

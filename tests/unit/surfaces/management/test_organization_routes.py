@@ -31,7 +31,7 @@ def test_a_new_organization_belongs_to_its_creator_and_has_a_project_and_no_cred
 
 
 def test_an_operator_grants_credits_once_for_a_reference(tenants) -> None:
-    root = tenants.open(next(iter(tenants.services.management.operators())))
+    root = tenants.open_operator()
     owner = tenants["acme owner"]
     path = f"{org(owner)}/credits"
     given = {"amount": "12.5", "reference": "invoice-7", "note": "first"}
@@ -49,13 +49,13 @@ def test_an_operator_grants_credits_once_for_a_reference(tenants) -> None:
 @pytest.mark.parametrize("given", [{"amount": "-1"}, {"amount": "0"}, {"amount": ""}, {"amount": "x"}, {},
                                    {"amount": "1", "kind": "usage"}, {"amount": "99999999999"}], ids=str)  # fmt: skip
 def test_an_impossible_grant_is_a_400(shared_tenants, given) -> None:
-    root = shared_tenants.open(next(iter(shared_tenants.services.management.operators())))
+    root = shared_tenants.open_operator()
     path = f"{org(shared_tenants['acme owner'])}/credits"
     assert shared_tenants.refused("POST", path, root, given) == "400 invalid_parameters"
 
 
 def test_granted_credits_are_spendable_and_what_they_bought_is_in_the_activity(tenants) -> None:
-    root = tenants.open(next(iter(tenants.services.management.operators())))
+    root = tenants.open_operator()
     owner = tenants["acme owner"]
     body = {"model": "sandbox/echo", "messages": [{"role": "user", "content": "Hello"}]}
     models = tenants.ok("GET", "/v1/models?mapped=true")["data"]
@@ -207,7 +207,7 @@ def test_the_chain_of_all_organizations_is_walked_a_few_times_an_hour_for_one_of
     assert tenants.ok("GET", f"{org(rival)}/audit/verify", rival)["valid"] is True
     monkeypatch.setattr(credit_routes, "ALL_WALKS", credit_routes.WALKS)
     assert tenants.refused("GET", f"{org(rival)}/audit/verify", rival) == "429 too_many_attempts"
-    root = tenants.open(next(iter(tenants.services.management.operators())))
+    root = tenants.open_operator()
     assert tenants.refused("GET", "/audit/verify", root) == "429 too_many_attempts"
     described = [one.about for one in credit_routes.OPERATIONS if one.path.endswith("/audit/verify")]
     assert len(described) == 2 and all(429 in about.errors for about in described)
@@ -261,7 +261,7 @@ def test_members_are_listed_with_their_limits(shared_tenants) -> None:
 
 def test_a_spent_members_limit_refuses_their_keys(tenants) -> None:
     owner = tenants["acme owner"]
-    root = tenants.open(next(iter(tenants.services.management.operators())))
+    root = tenants.open_operator()
     tenants.ok("POST", f"{org(owner)}/credits", root, {"amount": "5"})
     path = f"{org(owner)}/members/{owner.member_id}/limit"
     tenants.ok("PATCH", path, owner, {"usageLimit": "0"})

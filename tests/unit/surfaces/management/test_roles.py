@@ -170,7 +170,7 @@ def test_only_owners_connect_the_provider_that_says_who_becomes_an_owner(tenants
 
 
 def test_a_project_key_reads_its_own_account_only(tenants) -> None:
-    root = tenants.open(next(iter(tenants.services.management.operators())))
+    root = tenants.open_operator()
     acme = tenants["acme owner"]
     tenants.ok("POST", f"/orgs/{acme.organization_id}/credits", root, {"amount": "5"})
     own = tenants.ok("GET", "/v1/key", tenants["rival developer"].key.token)

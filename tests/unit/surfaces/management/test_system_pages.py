@@ -13,7 +13,7 @@ BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content"
 
 @pytest.fixture
 def operator(tenants: Tenants) -> Person:
-    token = tenants.open(next(iter(tenants.services.management.operators())))
+    token = tenants.open_operator()
     return replace(tenants["acme owner"], token=token)
 
 

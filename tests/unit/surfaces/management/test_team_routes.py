@@ -17,7 +17,7 @@ def make(tenants, owner, *members) -> tuple[str, dict]:
 
 
 def grant(tenants, owner) -> None:
-    root = tenants.open(next(iter(tenants.services.management.operators())))
+    root = tenants.open_operator()
     tenants.ok("POST", f"/orgs/{owner.organization_id}/credits", root, {"amount": "5"})
 
 
