@@ -7,6 +7,9 @@ import pytest
 from support.console import open_page, press_button
 from support.management import Person, Tenants
 
+from gateway.money import NANO
+from gateway.surfaces.console import lists
+
 PATH = "/console/system"
 BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
 
@@ -23,6 +26,24 @@ def test_operators_see_workers_jobs_database_and_organizations(tenants: Tenants,
     assert store["databaseBytes"] > 0 and 0 < store["diskFreeBytes"] <= store["diskBytes"]
     assert store["migration"] in page and store["pendingMigrations"] == []
     assert tenants["rival owner"].organization_id in page
+
+
+def test_credits_are_read_of_the_organizations_of_one_page(
+    tenants: Tenants, operator: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lists, "PAGE_ROWS", 2)
+    ledger = tenants.services.billing.ledger
+    ledger.grant(tenants["acme owner"].organization_id, 7 * NANO, "system page")
+    read: list[str] = []
+    balance = ledger.balance
+    monkeypatch.setattr(ledger, "balance", lambda ident: read.append(ident) or balance(ident))
+    first = open_page(tenants, operator, PATH)
+    assert tenants["acme owner"].organization_id in read
+    assert "$7.00" in first
+    assert len(read) == 2
+    following = open_page(tenants, operator, f"{PATH}?page=2")
+    assert len(set(read)) == 3
+    assert tenants["rival owner"].organization_id in following
 
 
 def test_only_operators_open_the_pages(tenants: Tenants, operator: Person) -> None:
