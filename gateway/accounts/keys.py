@@ -3,7 +3,7 @@
 The table follows the service document ("States and transitions") with "revoked" as the state without return.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial, reduce
 from operator import or_
 from typing import Any, Literal
@@ -232,6 +232,7 @@ def list_keys(
     database: Database,
     *,
     project_ids: Sequence[str] | None = None,
+    key_ids: Collection[str] | None = None,
     organization_id: str = "",
     member_id: str = "",
     deleted: bool = False,
@@ -245,6 +246,8 @@ def list_keys(
         query = _select().order_by(ApiKey.id.desc()).limit(newest) if newest else _select().order_by(ApiKey.id)
         if project_ids is not None:
             query = query.where(ApiKey.project.in_(list(project_ids)))
+        if key_ids is not None:
+            query = query.where(ApiKey.id.in_(list(key_ids)))
         if organization_id:
             query = query.where(Project.organization == organization_id)
         if member_id:

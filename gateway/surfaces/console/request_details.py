@@ -213,8 +213,7 @@ def _names_of(visitor: Visitor, log: dict[str, Any]) -> dict[str, str]:
     providers = visitor.services.routing.catalogue.current().providers
     names["provider"] = name_provider(log["provider"], providers)
     names["mode"] = PAID_BY.get(log["mode"], log["mode"])
-    key = visible_keys(visitor).get(log["apiKeyId"])
-    if key is not None:
+    for key in visible_keys(visitor, [log["apiKeyId"]]).values():
         names["apiKeyId"] = key.description
     return names
 

@@ -1,6 +1,6 @@
 """`/console/logs`: the request log with filters and a live view."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -14,7 +14,10 @@ from gateway.accounts.projects import list_projects
 from gateway.accounts.saved_views import LOGS, SavedView
 from gateway.catalogue.entries import Provider
 from gateway.errors import GatewayError
+from gateway.metering.activity import measure
 from gateway.metering.log.records import LoggedRequest
+from gateway.metering.rollups.queries import at_once
+from gateway.surfaces.console.explore_periods import read_period
 from gateway.surfaces.console.explore_views import find_view, read_view, remove, save, show_views
 from gateway.surfaces.console.grouping import NO_APP
 from gateway.surfaces.console.page_calls import PageCall, page_operations, show_instead
@@ -23,7 +26,7 @@ from gateway.surfaces.console.request_histogram import plot_requests
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
 from gateway.surfaces.visitors.log_answers import show_request
 from gateway.surfaces.visitors.request_log_reader import LogsPageQuery, LogsQuery
-from gateway.surfaces.visitors.usage_report import apps_of, visible_keys
+from gateway.surfaces.visitors.usage_report import owners_of, visible_keys
 from gateway.surfaces.visitors.validation_schemas import read_query
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Operation, Outbound
@@ -128,13 +131,15 @@ def _show_list(call: PageCall, view: SavedView | None) -> Outbound:
     arguments = call.arguments
     live = arguments.get("live") == "1"
     shown: dict[str, Any] = {"rows": [], "older": ""}
-    keys = {key.id: key.description for key in visible_keys(visitor).values()}
+    is_whole = call.inbound.header("hx-target") != LIST_ID  # the live view reads only the list again
+    keys = _name_keys(visitor) if is_whole else {}
     people = _people_of(visitor)
     try:
         log_page = request_log_reader_module.read_page(
             visitor, read_query(LogsPageQuery, call.inbound), call.inbound, LIVE_ROWS if live else ROWS
         )
-        names = {**keys, **{f"mem_{ident}": name for ident, (_, name) in people.items()}}
+        named = keys or _name_keys(visitor, _list_key_ids(log_page.requests))
+        names = {**named, **{f"mem_{ident}": name for ident, (_, name) in people.items()}}
         providers = call.services.routing.catalogue.current().providers
         projects = dict(_projects_of(visitor))
         shown["rows"] = [_show_row(request, names, providers, projects) for request in log_page.requests]
@@ -146,8 +151,8 @@ def _show_list(call: PageCall, view: SavedView | None) -> Outbound:
             raise
         call = replace(call, error=error)
     suggestions: dict[str, list[tuple[str, str]]] = {key: [] for key in SUGGESTING}
-    if call.inbound.header("hx-target") != LIST_ID:  # the live view reads only the list again
-        suggestions = _suggest(call)
+    if is_whole:
+        suggestions = _suggest(visitor)
     chosen = {name: arguments[name] for name in FILTERS if name in arguments}
     turned = {**chosen, "live": "" if live else "1"}
     is_part = live or bool(arguments.get("cursor")) or call.error is not None
@@ -184,16 +189,25 @@ def _toggle(chosen: Mapping[str, str], name: str, value: str) -> dict[str, str]:
     return others if chosen.get(name) == value else {**others, name: value}
 
 
-def _suggest(call: PageCall) -> dict[str, list[tuple[str, str]]]:
-    """Return the values of the filters with their names."""
-    catalogue = call.services.routing.catalogue.current()
-    serving = {mapping.provider for model in catalogue.models.values() for mapping in model.mappings}
-    apps = {part["id"] for parts in apps_of(call.visitor, {"timeRange": "30d"}).values() for part in parts}
+def _suggest(visitor: Visitor) -> dict[str, list[tuple[str, str]]]:
+    """Return values of the filters with their names: the models, providers and apps of the last 30 days."""
+    services = visitor.services
+    database = services.store.database
+    span = read_period({"timeRange": "30d"}, services.clock.now_us()).window.whole().span
+    owners = owners_of(visitor, None)
+    served, sources = at_once(
+        database,
+        lambda: [measure(database, owners, span, dimension, ("requests",)) for dimension in ("model", "source")],
+    )
+    catalogue = services.routing.catalogue.current()
+    models = sorted({row.value[0] for row in served} - {""})[:SUGGESTED]
+    providers = sorted({row.value[1] for row in served} - {""})[:SUGGESTED]
+    apps = sorted({services.accounts.sources.canonical(row.value[0]) for row in sources} - {""})[:SUGGESTED]
     return {
-        "model": [(ident, catalogue.models[ident].name) for ident in sorted(catalogue.models)],
-        "provider": [(ident, catalogue.providers[ident].name) for ident in sorted(serving)],
+        "model": [(ident, catalogue.models[ident].name if ident in catalogue.models else "") for ident in models],
+        "provider": [(ident, name_provider(ident, catalogue.providers)) for ident in providers],
         "status": STATUSES,
-        "source": [("unknown", NO_APP), *((app, "") for app in sorted(apps - {""})[:SUGGESTED])],
+        "source": [("unknown", NO_APP), *((app, "") for app in apps)],
     }
 
 
@@ -239,8 +253,16 @@ def _show_row(
 def show_short(call: PageCall, requests: Sequence[LoggedRequest]) -> list[dict[str, Any]]:
     """Return the rows of a short list of requests on another page."""
     providers = call.services.routing.catalogue.current().providers
-    names = {key.id: key.description for key in visible_keys(call.visitor).values()}
+    names = _name_keys(call.visitor, _list_key_ids(requests))
     return [_show_row(request, names, providers) for request in requests]
+
+
+def _name_keys(visitor: Visitor, among: Collection[str] | None = None) -> dict[str, str]:
+    return {key.id: key.description for key in visible_keys(visitor, among).values()}
+
+
+def _list_key_ids(requests: Sequence[LoggedRequest]) -> set[str]:
+    return {f"key_{request.owner.api_key.hex()}" for request in requests}
 
 
 OPERATIONS: tuple[Operation, ...] = (

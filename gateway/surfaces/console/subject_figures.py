@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode
 
 from msgspec.structs import replace
 
+from gateway.accounts.keys import KeyInfo
 from gateway.errors import GatewayError
 from gateway.limits.limit_rules import read_subject
 from gateway.metering.activity import Owners
@@ -24,7 +25,8 @@ from gateway.surfaces.console.request_pages import PATH as LOGS
 from gateway.surfaces.console.request_pages import show_short
 from gateway.surfaces.console.usage_reader import UsageQuestion, read_usage
 from gateway.surfaces.visitors.request_log_reader import MAX_KEYS, scopes_of, visible_members
-from gateway.surfaces.visitors.usage_report import scope_of
+from gateway.surfaces.visitors.usage_report import UsageScope, scope_of
+from gateway.surfaces.visitors.visitor import Visitor
 
 PERIOD = "30d"
 LATEST = 8  # requests
@@ -36,10 +38,10 @@ TABS = {FIGURES: "Activity", SETTINGS: "Settings"}
 
 
 class UsageSubject(NamedTuple):
-    """The subject of a page. `filters` are the parameters of Explore and of the request log that restrict them to it;
-    `members` are the ids of the members whose keys count, None for all, and `served` is the model that answered, "" for
-    all. `group` is by what its usage is plotted, and `kind` and `value` name it in limits of the organization, "" for a
-    subject of no organization."""
+    """The subject of a page. `filters` are the parameters of Explore and of the request log that restrict them to it.
+    Keys of `members` (ids, None for all) count, and `served` is the model that answered, "" for all. The plot of the
+    usage is divided by `group`; `kind` and `value` name the subject in limits of the organization, "" for a subject of
+    no organization."""
 
     group: str
     filters: Mapping[str, str]
@@ -82,9 +84,9 @@ def chosen_tab(call: PageCall) -> str:
 def read_figures(call: PageCall, subject: UsageSubject) -> dict[str, Any]:
     """Return what the template shows of a subject: each part is None if the visitor may not see it."""
     visitor = call.visitor
-    question = _ask(call, subject) if visitor.may("usage:read") else None
-    usage = None if question is None else _read_usage(call, subject, question)
-    latest = _list_latest(call, subject) if visitor.may("logs:read") else None
+    scope = _find_scope(call, subject)
+    usage = _read_usage(call, subject, scope) if scope is not None and visitor.may("usage:read") else None
+    latest = _list_latest(call, subject, scope) if visitor.may("logs:read") else None
     return {
         "usage": usage,
         "latest": latest,
@@ -101,17 +103,21 @@ def _link_logs(subject: UsageSubject) -> str:
     return f"{LOGS}?{urlencode(filters)}"
 
 
-def _ask(call: PageCall, subject: UsageSubject) -> UsageQuestion | None:
-    """Return the question for the usage of a subject; None if the visitor may not see its usage."""
-    filters = dict(subject.filters)
-    wanted = {**filters, "timeRange": PERIOD, "groupBy": subject.group, "compare": "none"}
-    choices = read_choices(call.visitor, wanted)
+def _find_scope(call: PageCall, subject: UsageSubject) -> UsageScope | None:
+    """Return the usage among which that of a subject is; None if the visitor may not see its usage."""
+    filters = subject.filters
     try:
-        scope = scope_of(call.visitor, filters.get("projectId"), filters.get("apiKeyId", ""))
+        return scope_of(call.visitor, filters.get("projectId"), filters.get("apiKeyId", ""))
     except GatewayError as error:
         if error.blame != "caller":
             raise
         return None
+
+
+def _ask(call: PageCall, subject: UsageSubject, scope: UsageScope) -> UsageQuestion:
+    """Return the question for the usage of a subject."""
+    wanted = {**subject.filters, "timeRange": PERIOD, "groupBy": subject.group, "compare": "none"}
+    choices = read_choices(call.visitor, wanted)
     question = ask(call.visitor, choices, scope, GroupingScope(call.visitor, scope.keys, SESSION))
     if subject.served:
         return replace(question, filter=UsageValues("model", lambda values: values[0] == subject.served))
@@ -121,7 +127,8 @@ def _ask(call: PageCall, subject: UsageSubject) -> UsageQuestion | None:
     return replace(question, owners=own, parts=own)
 
 
-def _read_usage(call: PageCall, subject: UsageSubject, question: UsageQuestion) -> SubjectUsage:
+def _read_usage(call: PageCall, subject: UsageSubject, scope: UsageScope) -> SubjectUsage:
+    question = _ask(call, subject, scope)
     found = read_usage(call.services.store.database, question)
     total = ActivityFigures()
     for figures in found.steps.values():
@@ -133,27 +140,32 @@ def _read_usage(call: PageCall, subject: UsageSubject, question: UsageQuestion) 
     return SubjectUsage(plot, total, GROUPS[subject.group].label.lower(), explore)
 
 
-def _list_latest(call: PageCall, subject: UsageSubject) -> list[dict[str, Any]]:
+def _list_latest(call: PageCall, subject: UsageSubject, scope: UsageScope | None) -> list[dict[str, Any]]:
     """Return the newest requests of a subject that the visitor may see."""
     filters, visitor = subject.filters, call.visitor
-    scopes = scopes_of(visitor, filters.get("projectId", ""), filters.get("apiKeyId", ""), filters.get("userId", ""))
     if subject.members is not None:
-        scopes = _scopes_of_members(call, subject)
+        scopes = _scopes_of_members(visitor, subject, scope.keys if scope is not None else {})
+    else:
+        project_id, key_id, user_id = (filters.get(name, "") for name in ("projectId", "apiKeyId", "userId"))
+        scopes = scopes_of(visitor, project_id, key_id, user_id)
     wanted = LogFilter(model=subject.served, provider=filters.get("provider", ""))
     found = search_log(call.services.store.database, scopes, wanted, None, LATEST) if scopes else None
     return show_short(call, found.requests) if found else []
 
 
-def _scopes_of_members(call: PageCall, subject: UsageSubject) -> list[LogScope]:
-    """Return the scopes of the newest keys of members, of each project as many as one query may name."""
-    keys: dict[str, list[str]] = {}
-    for key in sorted(scope_of(call.visitor, None).keys.values(), key=lambda key: key.id, reverse=True):
-        if key.organization_id != subject.organization_id or key.member_id not in (subject.members or ()):
-            continue
-        seen = visible_members(call.visitor, key.organization_id, key.project_id, "logs:read")
-        if "" in seen or key.member_id in seen:
-            keys.setdefault(key.project_id, []).append(key.id)
-    return [LogScope(project_id, "", tuple(own[:MAX_KEYS])) for project_id, own in keys.items()]
+def _scopes_of_members(visitor: Visitor, subject: UsageSubject, keys: Mapping[str, KeyInfo]) -> list[LogScope]:
+    """Return the scopes of the newest of some keys that members have, of each project as many as one query may name."""
+    owned: dict[str, list[KeyInfo]] = {}
+    for key in keys.values():
+        if key.organization_id == subject.organization_id and key.member_id in (subject.members or ()):
+            owned.setdefault(key.project_id, []).append(key)
+    scopes = []
+    for project_id, own in owned.items():
+        seen = visible_members(visitor, subject.organization_id, project_id, "logs:read")
+        visible = sorted((key.id for key in own if "" in seen or key.member_id in seen), reverse=True)
+        if visible:
+            scopes.append(LogScope(project_id, "", tuple(visible[:MAX_KEYS])))
+    return scopes
 
 
 def list_limits(call: PageCall, subject: UsageSubject) -> list[SubjectLimit]:

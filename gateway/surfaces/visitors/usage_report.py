@@ -3,7 +3,7 @@
 The management API, its exports and the pages read usage only through this module.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from operator import add, itemgetter
 from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
@@ -157,11 +157,9 @@ class UsageScope(NamedTuple):
 def scope_of(visitor: Visitor, project_id: str | None, key_id: str = "") -> UsageScope:
     """Return what the visitor may see of a project, or of all accessible ones, or of a key there."""
     places = places_of(visitor, project_id)
-    keys = _keys(visitor, places)
+    keys = _keys(visitor, places, [key_id] if key_id else None)
     if key_id and key_id not in keys:
         visitor.key(key_id)
-    if key_id:
-        keys = {ident: key for ident, key in keys.items() if ident == key_id}
     return UsageScope(_scopes(places, keys, key_id), keys)
 
 
@@ -372,18 +370,20 @@ def owners_of(visitor: Visitor, project_id: str | None) -> Owners:
     return scope_of(visitor, project_id).owners
 
 
-def visible_keys(visitor: Visitor) -> dict[str, KeyInfo]:
-    """Return the keys with usage that the visitor may see, by id, including deleted keys."""
-    return _keys(visitor, places_of(visitor, None))
+def visible_keys(visitor: Visitor, among: Collection[str] | None = None) -> dict[str, KeyInfo]:
+    """Return the keys with usage that the visitor may see, by id, including deleted keys; only those `among` some ids
+    unless that is None."""
+    return _keys(visitor, places_of(visitor, None), among)
 
 
-def _keys(visitor: Visitor, places: list[ActivityScope]) -> dict[str, KeyInfo]:
+def _keys(visitor: Visitor, places: list[ActivityScope], among: Collection[str] | None) -> dict[str, KeyInfo]:
     """Return the keys of the places by id, including deleted keys, since their history counts."""
+    database = visitor.services.store.database
     keys = [
         key
         for place in places
         for key in list_keys(
-            visitor.services.store.database, project_ids=place.project_ids, member_id=place.member_id, deleted=True
+            database, project_ids=place.project_ids, key_ids=among, member_id=place.member_id, deleted=True
         )
     ]
     return {key.id: key for key in keys}

@@ -61,6 +61,15 @@ def test_chosen_columns_are_kept_for_the_person(told: Told) -> None:
     assert titles(open_page(tenants, developer, LOGS)) == usual
 
 
+def test_the_live_view_names_the_keys_of_its_rows(told: Told) -> None:
+    tenants, _ = told
+    developer = tenants["acme developer"]
+    headers = {**browser_headers(developer), "HX-Target": "list"}
+    page = tenants.client.get(f"{LOGS}?live=1", headers=headers).text
+    assert f'/console/keys/{developer.key.info.id}">{developer.key.info.description}</a>' in page
+    assert "<option" not in page.partition('id="model-names"')[2].partition("</datalist>")[0]
+
+
 def test_filters_are_saved_with_a_name_and_an_address(told: Told) -> None:
     tenants, _ = told
     developer, owner, rival = (tenants[name] for name in ("acme developer", "acme owner", "rival owner"))

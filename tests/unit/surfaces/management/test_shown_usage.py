@@ -130,10 +130,19 @@ def test_names_are_sorted_by_the_change_of_their_spending(used: Tenants) -> None
     assert re.findall(r'title="Show only this">(\w+)@', page) == ["colleague", "developer", "owner"]
 
 
-def test_requests_are_filtered_by_the_apps_of_the_month(used: Tenants) -> None:
+def test_requests_are_filtered_by_what_was_used_in_the_month(used: Tenants) -> None:
     page = open_page(used, used["acme owner"], "/console/logs")
-    offered = re.findall(r'<datalist id="source-names">(.*?)</datalist>', page, re.DOTALL)[0]
-    assert re.findall(r'value="([^"]*)"', offered) == ["unknown", "claude-code", "codex", "cursor"]
+    assert list_offered(page, "source") == ["unknown", "claude-code", "codex", "cursor"]
+    assert list_offered(page, "model") == ["claude-haiku-4-5", "claude-sonnet-4-5", "gpt-4o", "gpt-5"]
+    assert list_offered(page, "provider") == ["anthropic", "openai"]
+    developer = open_page(used, used["acme developer"], "/console/logs")
+    assert list_offered(developer, "model") == ["gpt-4o", "gpt-5"]
+    assert list_offered(open_page(used, used["rival owner"], "/console/logs"), "model") == []
+
+
+def list_offered(page: str, name: str) -> list[str]:
+    [offered] = re.findall(rf'<datalist id="{name}-names">(.*?)</datalist>', page, re.DOTALL)
+    return re.findall(r'value="([^"]*)"', offered)
 
 
 def test_all_that_needs_attention_is_listed(used: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:
