@@ -19,7 +19,7 @@ from gateway.metering.log.agent_sessions import AgentSession
 from gateway.metering.log.archived_requests import find_session, list_sessions, search_log
 from gateway.metering.log.records import LoggedRequest
 from gateway.metering.log.search import LogFilter, LogPage
-from gateway.metering.session_ids import PLAIN_ID
+from gateway.metering.session_ids import MAX_ID_LENGTH, PLAIN_ID
 from gateway.money import round_usd
 from gateway.routes.route_prices import RoutePrices
 from gateway.runtime.threads import compute_if
@@ -64,7 +64,6 @@ COLUMNS = (
     Column("Cache hits", "cacheHitRate", numeric=True),
     Column("Cost", "cost_nusd", numeric=True),
 )
-MAX_NAME_LENGTH = 255
 SEARCHED = ("id", "project", "source", "models")
 
 
@@ -130,17 +129,24 @@ COLOURS = {"Read from the cache": "s1", "Written to the cache": "s2", "Not cache
 
 def show_turns(call: PageCall) -> Outbound:
     """Show the turns of a session."""
+    found = _find(call)
+    return show_session_turns(call, _read_name(call)[1], found)
+
+
+def _find(call: PageCall) -> LogPage:
+    """Return the newest requests of a session that the visitor may see. Raises NotFound without any."""
     project_id, session = _read_name(call)
     scopes = request_log_reader_module.scopes_of(call.visitor, project_id)
     database = call.services.store.database
     found = search_log(database, scopes, LogFilter(session=session), None, MAX_TURNS) if session else LogPage([], None)
     if not found.requests:
         raise NotFound("There is no such session, or its requests have expired.")
-    return show_session_turns(call, session, found)
+    return found
 
 
 def share(call: PageCall) -> Outbound:
     """Make a link by which colleagues see the session."""
+    _find(call)
     return _show_result(call, make_link(call, draft_of_session(*_read_name(call), call.visitor)))
 
 
@@ -158,7 +164,7 @@ def _show_result(call: PageCall, message: str) -> Outbound:
 def _read_name(call: PageCall) -> tuple[str, str]:
     """Return the project and the session of the address, or of the form that was pressed."""
     given = {**call.arguments, **call.form}
-    return given.get("projectId", ""), given.get("session", "")[:MAX_NAME_LENGTH]
+    return given.get("projectId", ""), given.get("session", "")[:MAX_ID_LENGTH]
 
 
 def show_session_turns(

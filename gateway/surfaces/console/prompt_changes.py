@@ -148,9 +148,7 @@ def _units_of(number: int, item: Any) -> Iterator[PromptUnit]:
     content = message.get("content", message.get("parts"))
     for text in _split(content):
         yield PromptUnit("message", number, role, text)
-    rest = {
-        name: value for name, value in message.items() if name not in ("content", "parts", "role", *MARKS) and value
-    }
+    rest = {name: value for name, value in message.items() if name not in SPOKEN and value}
     if rest:
         yield PromptUnit("message", number, role, _write(rest))
 
@@ -188,7 +186,7 @@ def _unmarked(value: Any, depth: int) -> Any:
     return value
 
 
-# What changed.
+# The list of changes.
 
 
 def _list_changes(old: Sequence[PromptUnit], new: Sequence[PromptUnit], kept: int) -> Iterator[PromptChange]:

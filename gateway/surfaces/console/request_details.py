@@ -158,7 +158,7 @@ def show_found(
     """Show a request that the visitor may see. `shared` describes the link by which it was opened, if by one."""
     visitor = call.visitor
     video_url = ""
-    if request.operation == VIDEOS:
+    if request.operation == VIDEOS and with_payload:
         video_url = call.services.engine.videos.link_of_log(request.request_id, call.inbound.base_url)
     log: dict[str, Any] = to_builtins(show_request(request))
     names = _names_of(visitor, log)

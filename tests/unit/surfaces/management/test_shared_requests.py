@@ -8,6 +8,7 @@ import pytest
 from support.console import browser_headers, open_page
 from support.demo_sessions import SESSION, SUB_TASK, TASK, add_demo_session
 from support.management import Person, Tenants
+from support.usage import insert_rows
 
 from gateway.accounts import audit
 from gateway.accounts.request_shares import LIFE_US, MAX_SHARES
@@ -118,6 +119,31 @@ def test_a_link_shows_no_payload_once_the_project_retains_none(told: Told) -> No
     for place in (link, session, f"{session}/{rows[-1].request.hex()}"):
         page = open_page(tenants, colleague, place)
         assert TASK not in page and SUB_TASK not in page and "claude-sonnet-4-5" in page
+
+
+def test_a_link_shows_a_video_as_long_as_the_project_retains_payloads(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenants, rows = told
+    owner, colleague = tenants["acme owner"], tenants["acme colleague"]
+    now_us = tenants.services.clock.now_us()
+    video = rows[0]._replace(request=b"v" * 16, at=now_us, operation="videos", session=None)
+    insert_rows(tenants.services.store.database, video)
+    monkeypatch.setattr(tenants.services.engine.videos, "link_of_log", lambda log_id, base_url: f"{base_url}/film")
+    link = share(tenants, tenants["acme developer"], f"/console/logs/{video.request.hex()}")
+    assert "/film" in open_page(tenants, colleague, link)
+    tenants.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "none"})
+    assert "/film" not in open_page(tenants, colleague, link)
+
+
+def test_a_session_that_a_person_does_not_see_cannot_be_shared(told: Told) -> None:
+    tenants, _ = told
+    owner, colleague = tenants["acme owner"], tenants["acme colleague"]
+    for who, session in ((owner, "n" * 200), (owner, "unknown"), (colleague, SESSION)):
+        path = f"{TURNS}?projectId={owner.project_id}&session={session}"
+        assert press(tenants, who, path, "share")[0] == 404
+    entries = audit.list_entries(tenants.services.store.database, owner.organization_id)
+    assert "request.share" not in {entry.action for entry in entries}
 
 
 def test_a_shared_session_shows_what_its_maker_sees_of_it(told: Told) -> None:
