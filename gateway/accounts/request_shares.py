@@ -1,7 +1,7 @@
-"""Links by which members of an organization show a request or a session to colleagues who would not see it otherwise.
+"""Links by which members of an organization show a request or a session to colleagues who do not see it otherwise.
 
-Nothing is shared until somebody makes a link. A link names what it shows and expires; whether a visitor may open it is
-decided by the page: only members who may read requests of the organization, be it only their own ones.
+Nothing is shared without a link. A link names a request or a session, and expires. The page decides which visitors may
+open it: members who may read requests of the organization, be it only their own ones.
 """
 
 from collections.abc import Collection

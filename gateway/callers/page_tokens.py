@@ -1,5 +1,5 @@
 """Tokens of pages of the console: each stands for one existing key of its visitor for some minutes. They are signed and
-stored nowhere, and end before their time when the key does.
+stored nowhere, and end before their time when the key does. The end of the visitor's session does not end them.
 
 Form: `llmgpg_<id of the key>.<expiry in µs>.<HMAC-SHA-256 of both under the secret of token hashes>`.
 """

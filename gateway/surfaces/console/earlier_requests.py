@@ -1,4 +1,4 @@
-"""The turn before a request: the retained request of its session, or of its key, whose prompt it continues."""
+"""The turn before a request: the retained one of its session, or of its key, with the beginning of its prompt."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -13,7 +13,7 @@ from gateway.metering.rollups.rollup_table import HOURS
 from gateway.metering.usage_table import raw_id
 from gateway.reports.latency_percentiles import BUSIEST
 from gateway.runtime.threads import compute_if
-from gateway.surfaces.console.explore_periods import RANGES, SENTENCES, write_hour
+from gateway.surfaces.console.explore_periods import COMPARED_TEXTS, RANGES, write_hour
 from gateway.surfaces.console.explore_questions import ExploreAnswer, UsageChoices, answer, open_comparisons
 from gateway.surfaces.console.explore_views import find_view, read_view, remove, save, show_views
 from gateway.surfaces.console.grouping import (
@@ -104,7 +104,7 @@ def _show(call: PageCall, arguments: dict[str, str], view: SavedView | None) -> 
         step=step,
         period=choices.period,
         busiest=BUSIEST,
-        comparison=SENTENCES[choices.comparison] or answered.other,
+        comparison=COMPARED_TEXTS[choices.comparison] or answered.other,
         models_compared=bool(answered.other),
         compared_title=_title_comparison(answered),
         credits=_credits(call.services, visitor),

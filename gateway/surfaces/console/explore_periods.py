@@ -139,13 +139,13 @@ def write_hour(hour: int) -> str:
 # The period of the comparison; the first is the default.
 
 COMPARISONS = {"before": "Period before", "weekdays": "Same weekdays", "model": "Another model", "none": "Nothing"}
-SENTENCES = {"before": "the period before", "weekdays": "the same weekdays before", "model": "", "none": ""}
+COMPARED_TEXTS = {"before": "the period before", "weekdays": "the same weekdays before", "model": "", "none": ""}
 
 
 def find_earlier(window: ReportRange, comparison: str) -> ReportRange | None:
     """Return the earlier period of a comparison, by the steps of the plot; None for a comparison with none."""
     hours = window.span.end - window.span.first
-    if comparison not in SENTENCES or not SENTENCES[comparison]:
+    if comparison not in COMPARED_TEXTS or not COMPARED_TEXTS[comparison]:
         return None
     if comparison == "weekdays":
         hours = -(-hours // WEEK_HOURS) * WEEK_HOURS

@@ -1,4 +1,4 @@
-"""What Explore is asked: the choices of a visitor, and the question to the sums of usage that follows from them."""
+"""The choices of a visitor in Explore, and the question to the sums of usage that follows from them."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -37,7 +37,7 @@ MAX_TAG_LENGTH = 64
 DEFAULT_TAG = "team"  # the tag of a page without one, which no latest request has
 OTHER_MODEL = "model"  # the comparison with another model
 MODELS = 200  # models that can be chosen for a comparison
-OF_MODELS = ("model", "provider")  # groups whose names another model does not have
+OF_MODELS = ("model", "provider")  # groups that have other names for another model
 BY_MODEL = next(one for one in FILTERS if one.group == "model")
 
 PROJECTS = 20

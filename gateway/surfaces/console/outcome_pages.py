@@ -1,4 +1,4 @@
-"""`/console/outcomes`: what coding agents brought beside what they cost, and what was saved and wasted."""
+"""`/console/outcomes`: the results of coding agents with their cost, and the savings and waste of a period."""
 
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ WITHOUT = {"team": "Without a team", "model": "No model named", "session": "Othe
 
 
 class PlottedOutcome(NamedTuple):
-    """What a plot shows: the members of the answer, each with the name of its series."""
+    """A plot: the members of the answer, each with the name of its series."""
 
     label: str
     series: dict[str, str]

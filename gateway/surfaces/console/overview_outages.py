@@ -84,7 +84,7 @@ def find_outages(visitor: Visitor, used: Collection[tuple[str, str]]) -> list[Ou
 
 
 class SinceVisit(NamedTuple):
-    """What changed since the last visit, which ended `at` (ISO 8601), compared with as many hours before."""
+    """The changes since the last visit, which ended `at` (ISO 8601), compared with as many hours before."""
 
     at: str
     changes: list[ChangedLine]

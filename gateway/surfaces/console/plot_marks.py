@@ -95,8 +95,8 @@ def place_marks(happenings: Sequence[Happening], bars: Sequence[tuple[int, int]]
 
 
 def _show_change(visitor: Visitor, entry: AuditEntry, keys: Mapping[str, KeyInfo]) -> Happening | None:
-    """Return a change; None if the visitor may not see it. Who made it is shown to those who may read the audit log,
-    on its page."""
+    """Return a change; None if the visitor may not see it. The audit log has the name of the person
+    who made it, for those who may read it."""
     kind, permission = ACTIONS[entry.action]
     organization_id = entry.organization_id
     membership = visitor.memberships[organization_id]

@@ -52,7 +52,7 @@ class Bar(Struct, frozen=True):
 
 
 class PlotMark(Struct, frozen=True):
-    """What happened in the step at an index. `kind` is a class of the style sheet."""
+    """A mark on the step at an index: the `texts` say what happened. `kind` is a class of the style sheet."""
 
     place: int
     kind: str
@@ -177,7 +177,7 @@ def build_lines(
 
 
 def choose_colours(names: Iterable[str]) -> dict[str, str]:
-    """Return the CSS class of each name, which follows from the name. Of names with the same one, all but one get the
+    """Return the CSS class of each name, which follows from the name. If names have the same one, all but one get the
     next that is free, so that a set of names has the same colours on each page."""
     taken: dict[str, str] = {}
     free = list(range(COLOURS))

@@ -1,4 +1,4 @@
-"""Differences between the prompts of two requests: what the later one adds, and where it leaves the earlier one.
+"""Differences between the prompts of two requests: the additions of the later one, and the first place that differs.
 
 Providers cache a prompt from its beginning (tools, instructions, then messages), so everything after the first
 difference is read again at the full price. All comparisons are linear in the length of the prompts.

@@ -30,15 +30,15 @@ MAX_TURNS = 200
 
 
 def draft_of_request(request: LoggedRequest, visitor: Visitor) -> RequestShare:
-    """Return what a link of the visitor to a request says."""
+    """Return the link that the visitor would make to a request."""
     organization_id = f"org_{request.owner.organization.hex()}"
     project_id = f"proj_{request.owner.project.hex()}"
     return RequestShare("", organization_id, project_id, visitor.user_id, "", REQUEST, request.request_id, 0)
 
 
 def draft_of_session(project_id: str, session: str, visitor: Visitor) -> RequestShare:
-    """Return what a link of the visitor to a session says: it shows what the visitor may see of it. Raises NotFound,
-    Forbidden."""
+    """Return the link that the visitor would make to a session. It shows the requests that the visitor may see. Raises
+    NotFound, Forbidden."""
     organization_id = visitor.project(project_id, "logs:read").organization_id
     scopes = request_log_reader_module.scopes_of(visitor, project_id)
     sees_all = any(not scope.member_id and not scope.key_ids for scope in scopes)

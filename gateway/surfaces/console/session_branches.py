@@ -1,7 +1,7 @@
 """The turns of a session in branches: that of its main agent, and those of sub-agents and side calls.
 
 Usage rows do not say which agent made a request. A branch is found by its prompts: those of one agent grow from turn to
-turn, while a sub-agent begins with a small prompt of its own, and the main agent continues later where it was.
+turn, while a sub-agent begins with another, small prompt, and the main agent continues later where it was.
 """
 
 from collections.abc import Iterable, Sequence

@@ -160,7 +160,7 @@ def _read_tool(tool: Json, is_marked: bool) -> ShownTool:
     return ShownTool(name_tool(tool), as_text(tool.get("description"))[:MAX_TEXT], written, is_marked)
 
 
-# What a page has room for.
+# The limits of a page.
 
 MAX_PAGE_TEXT = 600_000  # characters of all parts
 REMAINDER = 200  # characters of each part for which there is no room

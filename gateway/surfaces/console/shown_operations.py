@@ -35,7 +35,7 @@ from gateway.surfaces.console.shown_parts import (
 
 MAX_ITEMS = 50  # inputs and results that are listed
 SHOWN_NUMBERS = 6  # of a vector
-SAMPLE = 65_536  # bytes by which text is told from other content
+SAMPLE = 65_536  # bytes by which text is distinguished from other content
 CONVERSATIONS = ("", "chat", "realtime")
 # Members that are inputs, by their label, in the order in which a page shows them.
 INPUTS = {
@@ -69,7 +69,7 @@ def is_text(body: bytes) -> bool:
 
 
 def read_payload(operation: str, sent: bytes, answer: bytes) -> ShownConversation | None:
-    """Return what a request asked and what came of it: a conversation, or inputs and results; None for neither."""
+    """Return a payload as a conversation, or as inputs and results; None if it has neither."""
     if operation in CONVERSATIONS:
         return read_conversation(sent, answer)
     if len(answer) > MAX_BYTES:

@@ -1,4 +1,4 @@
-"""Runs: logged requests whose payloads are retained, sent to another model as a batch of one of the visitor's keys.
+"""Runs: logged requests with retained payloads, sent to another model as a batch of one of the visitor's keys.
 
 A run is a batch (`RUN_PREFIX`): its requests are checked and their highest cost is held before the first one is sent,
 they pay like all requests of the key, and each is a request of the log.
@@ -46,7 +46,7 @@ METADATA = {"run": "logged requests"}
 
 class Selection(Struct, frozen=True):
     """The newest requests of a filter that can be sent again, of one `endpoint`. `left_out` counts those of others, and
-    `unfit` those whose payload is incomplete or too large."""
+    `unfit` those with an incomplete payload or one that is too large."""
 
     endpoint: str
     requests: list[LoggedRequest]
@@ -55,8 +55,9 @@ class Selection(Struct, frozen=True):
 
 
 class RunEstimate(Struct, frozen=True):
-    """What a run can cost at most; `likely_nusd` is the price of the tokens that the requests had, None for a model
-    without one price, such as a route. `problems` are the requests that the model cannot get, with the reason."""
+    """The cost of a run before it starts: `bound_nusd` at most. `likely_nusd` is the price of the tokens that the
+    requests had, None for a model without one price, such as a route. `problems` are the requests that the model cannot
+    get, with the reason."""
 
     requests: list[LoggedRequest]
     bound_nusd: int

@@ -1,5 +1,6 @@
 """The console's navigation shows the entry of the current page, and to each role its pages."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -100,3 +101,9 @@ def visitor_with(role: str, parts: Parts = NO_PARTS, kind: type[Visitor] = Stran
 def test_operators_see_the_page_of_the_installation() -> None:
     links = {link.path for _, shown in list_links(visitor_with("owner", kind=Operator)) for link in shown}
     assert SYSTEM in links
+
+
+def test_each_page_of_the_navigation_is_in_the_document_of_the_console() -> None:
+    text = (Path(__file__).parents[4] / "docs/console.md").read_text()
+    paths = {link.path for _, links in GROUPS for link in links if link.path.startswith("/console")}
+    assert {path for path in paths if f"`{path}`" not in text} == set()

@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 import orjson
+from support.spoiled_json import spoil
 
 from gateway.surfaces.console.prompt_changes import PromptDifference, compare_payloads
 
@@ -100,12 +101,5 @@ def test_whatever_is_sent_is_compared() -> None:
     dice = random.Random(3)
     values: tuple[Any, ...] = (None, 0, "", "x", [], [None], {}, {"text": []}, [["x"]])
 
-    def spoil(value: Any) -> Any:
-        if dice.random() < 0.1:
-            return dice.choice(values)
-        if isinstance(value, dict):
-            return {name: spoil(one) for name, one in value.items()}
-        return [spoil(one) for one in value] if isinstance(value, list) else value
-
     for _ in range(2_000):
-        compare_payloads(orjson.dumps(spoil(FIRST)), orjson.dumps(spoil(NEXT)))
+        compare_payloads(orjson.dumps(spoil(FIRST, dice, values)), orjson.dumps(spoil(NEXT, dice, values)))

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+from support.spoiled_json import spoil
 
 from gateway.surfaces.console.shown_conversation import (
     MAX_BYTES,
@@ -346,19 +347,10 @@ def test_whatever_is_sent_is_read() -> None:
     dice = random.Random(5)
     values: tuple[Any, ...] = (None, 0, -1.5, True, "", "x", "{}", [], [None], {}, {"type": 3}, {"text": []}, [["x"]])
 
-    def spoil(value: Any) -> Any:
-        if dice.random() < 0.08:
-            return dice.choice(values)
-        if isinstance(value, dict):
-            return {name: spoil(one) for name, one in value.items()}
-        if isinstance(value, list):
-            return [spoil(one) for one in value]
-        return value
-
     for _ in range(1_500):
-        sent, answer = map(spoil, dice.choice(list(DIALECTS.values())))
+        sent, answer = (spoil(body, dice, values) for body in dice.choice(list(DIALECTS.values())))
         stream = [orjson.loads(line[6:]) for line in STREAMS["chat"].splitlines() if line.startswith(b"data: {")]
-        for body in (orjson.dumps(answer), events(*[spoil(event) for event in stream])):
+        for body in (orjson.dumps(answer), events(*[spoil(event, dice, values) for event in stream])):
             shown = read_conversation(orjson.dumps(sent), body)
             for message in () if shown is None else (*shown.messages, *shown.answers):
                 assert all(isinstance(part.text, str) and isinstance(part.title, str) for part in message.parts)

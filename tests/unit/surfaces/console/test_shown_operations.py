@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
+from support.spoiled_json import spoil
 
 from gateway.surfaces.console.shown_operations import is_text, read_payload
 
@@ -100,16 +101,9 @@ def test_whatever_is_sent_or_answered_is_read() -> None:
     dice = random.Random(7)
     values: tuple[Any, ...] = (None, 0, -1.5, True, "", "x", [], [None], {}, {"text": []}, [["x"]], [[1]], "AAAA")
 
-    def spoil(value: Any) -> Any:
-        if dice.random() < 0.1:
-            return dice.choice(values)
-        if isinstance(value, dict):
-            return {name: spoil(one) for name, one in value.items()}
-        return [spoil(one) for one in value] if isinstance(value, list) else value
-
     for _ in range(1_500):
         operation, sent, answer, *_ = dice.choice(list(CASES.values()))
-        body = answer if isinstance(answer, bytes) else orjson.dumps(spoil(answer))
-        shown = read_payload(operation, orjson.dumps(spoil(sent)), body)
+        body = answer if isinstance(answer, bytes) else orjson.dumps(spoil(answer, dice, values))
+        shown = read_payload(operation, orjson.dumps(spoil(sent, dice, values)), body)
         for message in () if shown is None else (*shown.messages, *shown.answers):
             assert all(isinstance(part.text, str) and isinstance(part.title, str) for part in message.parts)
