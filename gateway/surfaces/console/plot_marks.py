@@ -4,7 +4,8 @@ visitor may see it.
 Changes of routes and limits come from the audit log, outages of providers and alerts from the past alerts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -122,11 +123,20 @@ def _find_alerts(visitor: Visitor, window: ReportRange, owners: Owners, keys: Ma
         database = visitor.services.store.database
         rows = at_once(database, lambda: measure(database, owners, window.whole().span, "model", ("requests",)))
         used = {row.value[1] for row in rows}
-    shown = [_show_alert(alert) for alert in alerts if _may_see(visitor, alert, keys)]
+    own_teams = cache(partial(_list_own_teams, visitor))
+    shown = [_show_alert(alert) for alert in alerts if _may_see(visitor, alert, keys, own_teams)]
     return [*shown, *(_show_alert(alert) for alert in outages if alert.facts.get("provider") in used)]
 
 
-def _may_see(visitor: Visitor, alert: PastAlert, keys: Mapping[str, KeyInfo]) -> bool:
+def _list_own_teams(visitor: Visitor, organization_id: str) -> set[str]:
+    """Return the ids of the teams of a visitor in an organization."""
+    member_id = visitor.memberships[organization_id].id
+    return {team.id for team in list_teams(visitor.services.store.database, organization_id, member_id=member_id)}
+
+
+def _may_see(
+    visitor: Visitor, alert: PastAlert, keys: Mapping[str, KeyInfo], own_teams: Callable[[str], set[str]]
+) -> bool:
     """Return whether a visitor sees an alert of their organization: those who manage alerts see all, others those about
     their keys, themselves and their teams."""
     if visitor.manages("alerts:read", alert.organization_id):
@@ -135,10 +145,8 @@ def _may_see(visitor: Visitor, alert: PastAlert, keys: Mapping[str, KeyInfo]) ->
     about = {str(alert.facts[name]) for name in OWNED if name in alert.facts}
     if about & {membership.id, *keys}:
         return True
-    if not any(ident.startswith("team_") for ident in about):
-        return False
-    database = visitor.services.store.database
-    return any(team.id in about for team in list_teams(database, alert.organization_id, member_id=membership.id))
+    teams = {ident for ident in about if ident.startswith("team_")}
+    return bool(teams) and bool(teams & own_teams(alert.organization_id))
 
 
 def _show_alert(alert: PastAlert) -> Happening:

@@ -1,4 +1,4 @@
-// Shows Markdown that a model wrote. marked reads it into tokens; this file makes elements of them and never parses text
+// Shows the Markdown of an answer. marked reads it into tokens; this file makes elements of them and never parses text
 // as HTML, so nothing that a model writes becomes markup, a script, or a request: pictures of other hosts are links, and
 // links lead to http, https and mailto only.
 "use strict";

@@ -1,5 +1,5 @@
 // Conversations of the playground in the storage of the browser: the server keeps none of them. Each person who signs in
-// with this browser has a store of their own.
+// with this browser has a separate store.
 "use strict";
 
 class ConversationStore {
