@@ -21,7 +21,7 @@ SAVINGS = ManagementCall("GET /activity/savings")
 SETTINGS = ManagementCall("GET /orgs/<organization_id>/outcome-settings")
 CHANGE = ManagementCall("PUT /orgs/<organization_id>/outcome-settings")
 WRITE: Permission = "outcomes:write"
-PERIODS = {"24h": "last 24 hours", "7d": "last 7 days", "30d": "last 30 days", "365d": "last year"}
+PERIODS = {"24h": "Last 24 hours", "7d": "Last 7 days", "30d": "Last 30 days", "365d": "Last year"}
 USUAL_PERIOD = "30d"
 GROUP_NAMES = {
     "team": "Team",
