@@ -306,8 +306,9 @@ def test_drawn_limits_and_requests_leave_exact_books(seed, gateway):
     # Videos of other organizations on this gateway hold their amounts until they are ready.
     over = (
         "SELECT COUNT(*) FROM budget b WHERE (leased_nusd > 0 OR settled_nusd > limit_nusd) "
-        "AND NOT EXISTS (SELECT 1 FROM lease l WHERE l.budget = b.id AND l.hold IS NOT NULL)"
+        "AND NOT EXISTS (SELECT 1 FROM lease l JOIN hold h ON h.id = l.hold "
+        "WHERE l.budget = b.id AND h.organization <> ?)"
     )
-    assert database.read(lambda: database.fetch(over, ()))[0][0] == 0
+    assert database.read(lambda: database.fetch(over, (gateway.organization_id,)))[0][0] == 0
     assert gateway.services.billing.spending.reserved_nusd() == 0
     assert doctor(database) == []
