@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs
 
-import anthropic.types.messages as anthropic_batches
+import anthropic
 from fakes import anthropic as anthropic_fake
 from fakes import google as google_fake
 from fakes.anthropic_checks import Refused as AnthropicRefused
@@ -127,7 +127,7 @@ class FakeAnthropicBatches(BatchFake, anthropic_fake.FakeAnthropic):
             "archived_at": None,
             "results_url": f"https://elsewhere.invalid/{batch.ident}/results" if ended else None,
         }
-        anthropic_batches.MessageBatch.model_validate(shown)
+        anthropic.types.messages.MessageBatch.model_validate(shown)
         return shown
 
     def _results(self, batch: KeptBatch) -> bytes:
@@ -144,7 +144,7 @@ class FakeAnthropicBatches(BatchFake, anthropic_fake.FakeAnthropic):
             {"custom_id": ident, "result": {"type": word}} for ident, _ in batch.lines if ident not in batch.results
         ]
         for line in lines:
-            anthropic_batches.MessageBatchIndividualResponse.model_validate(line)
+            anthropic.types.messages.MessageBatchIndividualResponse.model_validate(line)
         return b"\n".join(json.dumps(line).encode() for line in lines)
 
 
