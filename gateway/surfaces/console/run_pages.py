@@ -16,6 +16,7 @@ from gateway.clock import to_datetime
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, NotFound
 from gateway.jobs.job_rows import JobOwner
 from gateway.metering.log.records import LoggedRequest
+from gateway.metering.log.search import is_seen
 from gateway.money import format_usd, parse_usd
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.console.organization_choice import FIELD, CallerChoices
@@ -257,7 +258,9 @@ def show_run(call: PageCall) -> Outbound:
     results = logged_runs.read_results(call.services, job, places)
     shown = results[places.start : places.stop]
     idents = [ident for one in results for ident in (one.original, one.request_id)]
-    records = logged_runs.read_records(call.services, idents)
+    scopes = scopes_of(call.visitor, job.project)
+    read = logged_runs.read_records(call.services, idents)
+    records = {ident: record for ident, record in read.items() if is_seen(record, scopes)}
     both = [
         (records[one.original], records[one.request_id])
         for one in results

@@ -120,6 +120,18 @@ def test_filters_of_the_list_of_requests_are_kept(logged: Tenants) -> None:
     assert "Try another model" in open_page(logged, owner, f"/console/logs?userId={developer.user_id}")
 
 
+def test_a_run_hides_requests_that_its_maker_may_not_see_any_more(logged: Tenants) -> None:
+    owner, admin, developer = (logged[name] for name in ("acme owner", "acme admin", "acme developer"))
+    run = begin(logged, admin)
+    finish(logged)
+    question = f"Question 0 of {developer.user_id}"
+    assert question in open_page(logged, admin, f"{PATH}/{run}")
+    place = f"/orgs/{owner.organization_id}/members/{admin.member_id}"
+    logged.ok("PATCH", place, owner, {"role": "developer"})
+    page = open_page(logged, admin, f"{PATH}/{run}")
+    assert question not in page and "completed" in page
+
+
 def test_developers_run_and_see_only_their_own_requests(logged: Tenants) -> None:
     owner, developer = logged["acme owner"], logged["acme developer"]
     own = fields_of(ask(logged, developer))["requests"].split(",")
