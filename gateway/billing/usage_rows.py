@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from gateway.billing import unit_estimates
-from gateway.billing.context import Attempt, Attribution, RequestContext, Terms, upstream_text
+from gateway.billing.context import Attempt, RequestContext, Terms, upstream_text
 from gateway.billing.settlement_services import BilledCall
 from gateway.callers.access import logs_text
 from gateway.callers.credential_sources import OWN_SOURCE
@@ -38,14 +38,14 @@ RARE_PARTS = tuple(dict.fromkeys(unit.component for unit in UNITS if not unit.in
 READ_RARE_UNITS = attrgetter(*RARE_UNITS)
 READ_RARE_PARTS = attrgetter(*RARE_PARTS)
 NOT_ATTRIBUTED = (None, None)  # session and tags of a row without either
-# Values of an intent from `units` to `output_nusd` before there is any usage. Those at the end may be left out.
-NO_USAGE_SO_FAR = (None, None, "", 0, 0)
 
 
 class IntentDetails(NamedTuple):
     """The contents of an intent: enough to write the row of an attempt after its worker died, and to count its cost.
 
-    Fields with a default may be missing, because earlier releases wrote intents without them.
+    Fields with a default may be missing, because earlier releases wrote intents without them. No field may be added,
+    because those releases refuse intents with more: the choice of a route is in the place of a price key that is not
+    read, as there are no units.
     """
 
     at: int
@@ -70,12 +70,16 @@ class IntentDetails(NamedTuple):
     provider_key: str = ""  # the provider key with a spending limit, if the leases include that limit
     units: dict[str, int] | None = None  # units other than text tokens
     parts: dict[str, int] | None = None  # their cost by price component
-    price_key: str = ""
+    price_key: str | dict[str, Any] = ""  # of `units`; without any, the choice of a route as details of the row
     output: int = 0  # output tokens until the intent was written
     output_nusd: int = 0
     session: str | None = None
     tags: str | None = None
-    route: dict[str, Any] | None = None  # the choice of a route, as details of the row
+
+    @property
+    def route(self) -> dict[str, Any]:
+        """The choice of a route as details of the row; {} without one, and for an attempt with units."""
+        return self.price_key if isinstance(self.price_key, dict) else {}
 
 
 def record_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> UsageRecord:
@@ -181,14 +185,6 @@ def _describe_route(route: RouteChoice) -> dict[str, object]:
     return details
 
 
-def _describe_attribution(attribution: Attribution | None) -> tuple[Any, ...]:
-    """Return the last members of an intent: those that the request does not have are left out."""
-    if attribution is None:
-        return ()
-    route = () if attribution.route is None else (_describe_route(attribution.route),)
-    return attribution.session, attribution.tags, *route
-
-
 def _add_unpriced(extra: str | None, terms: Terms, target: Target) -> str | None:
     """Return `extra` with the names of what the request uses and that has no price at the target."""
     names = unpriced_parts(uses_at(target.protocol, target.second, terms.hosted_uses), target.mapping)
@@ -238,8 +234,13 @@ def intent_of(
     mapping = target.mapping
     caller = context.caller
     details: tuple[Any, ...] = ()
+    named: tuple[Any, ...] = ()
+    route: object = ""
     if (attribution := context.attribution) is not None:
-        details = (*NO_USAGE_SO_FAR, *_describe_attribution(attribution))
+        named = (attribution.session, attribution.tags)
+        if attribution.route is not None:
+            route = _describe_route(attribution.route)
+        details = (None, None, route, 0, 0, *named)  # before there is any usage
     if used is None and terms.units is None:
         tokens = terms.prompt_tokens
         rates = mapping.steady or rates_at(mapping, context.at_us, tokens)
@@ -257,8 +258,7 @@ def intent_of(
             parts = {}
             output_nusd = 0
         counts = _named(RARE_UNITS, READ_RARE_UNITS(usage))
-        named = _describe_attribution(attribution)
-        details = (counts, parts, usage.price_key, usage.output, output_nusd, *named)
+        details = (counts, parts, usage.price_key if counts else route, usage.output, output_nusd, *named)
     cost_nusd = reduced(listed, discount_ppm) if discount_ppm else listed
     return orjson.dumps(
         (
@@ -300,7 +300,7 @@ def read_intent(payload: bytes) -> IntentDetails:
 def interrupted(intent: IntentDetails, request: bytes, attempt: int, now_us: int) -> UsageRecord:
     """Return the usage row of an attempt that was not settled because its worker died."""
     extra: dict[str, object] = {PROVIDER_KEY: intent.provider_key, BOUNDED: True} if intent.provider_key else {}
-    extra |= intent.route or {}
+    extra |= intent.route
     parts = intent.parts or {}
     if intent.units:
         extra |= {"units": intent.units, "nusd": parts, PRICE_KEY: intent.price_key}

@@ -17,12 +17,12 @@ from gateway.limits.spending import CostBound
 from gateway.metering.models import CREDITS, OVERRUN, RETRIED
 from gateway.metering.usage_table import INSERT_PLAIN, RECORD, UsageRecord, raw_id
 from gateway.neutral.usage import Usage
+from gateway.routes.choices import RouteChoice
 
 # As the release before the member `units` wrote them, and with all members.
 SHORT: list[Any] = [1, "org_00", "proj_01", "key_02", "member_03", "chat", "openai", "asked", "served", "app", "v1"]
 SHORT += ["label", 0, 3, 40, 500, [[7, "key_02:total"]]]
 WHOLE = [*SHORT, 100_000, 6, "pk_1", {"searches": 2}, {"searches": 9}, "low", 50, 11, "session-1", '{"a":"b"}']
-WHOLE += [{"route": "house-default", "rule": 2}]
 
 
 def terms_with(**facts: Any) -> Terms:
@@ -93,6 +93,26 @@ def test_an_intent_is_read_by_the_names_that_it_was_written_with(start_billing, 
     assert (details.session, details.tags) == (("session-1", '{"team":"search"}') if named else (None, None))
     assert (details.tokens, details.output) == ((3, 4) if used else (terms.prompt_tokens, 0))
     assert details.units == ({"searches": 2} if used else None)
+
+
+@pytest.mark.parametrize(
+    ("used", "route"),
+    [(None, "house"), (Usage(input=3, output=4), "house"), (Usage(input=3, output=4, searches=2), None)],
+    ids=["before", "partly delivered", "with units"],
+)
+def test_earlier_releases_read_the_intent_of_a_routed_request(start_billing, account, used, route) -> None:
+    process = start_billing()
+    process.ledger.grant(account.organization, 10 * DOLLAR, "start")
+    reservation = process.admit(account)._reservation
+    terms = terms_with(session="session-1", route=RouteChoice("house", 3, "hard turns", ("gpt-4o",)))
+    call = BilledCall(target(), CREDITS, 0, CostBound(100_000, 0, 100, True), None)
+    payload = intent_of(terms, 1, call, reservation, used)
+    # They refuse an intent with more members, and read the one of the price key only beside units.
+    assert len(orjson.loads(payload)) == len(WHOLE)
+    details = read_intent(payload)
+    assert bool(details.units) == isinstance(details.price_key, str)
+    row = interrupted(details, terms.request, 1, 99)
+    assert (row.session, row.details.get("route"), row.details.get("route_version")) == ("session-1", route, route and 3)
 
 
 def test_intents_of_earlier_releases_are_read() -> None:
