@@ -1,6 +1,7 @@
 """The points of a worker that wait to be stored: many exports make one transaction, and no caller waits for it."""
 
 from collections import Counter
+from threading import Lock
 
 from gateway.errors import Unavailable
 from gateway.metering.counters import Counters
@@ -23,7 +24,7 @@ class OutcomeBook:
         self._counters = counters
         self._waiting: list[OutcomeExport] = []
         self._points = Counter[bytes]()
-        self._is_storing = False
+        self._storing = Lock()
 
     def take(self, export: OutcomeExport) -> None:
         """Keep the points of an export for the next `flush`. Never waits."""
@@ -42,11 +43,8 @@ class OutcomeBook:
         self._count("dropped", points)
 
     def flush(self) -> None:
-        """Store what waits. Unavailable when the store is down: the points go on waiting."""
-        if self._is_storing:
-            return
-        self._is_storing = True
-        try:
+        """Store what waits, after another flush. Unavailable when the store is down: the points go on waiting."""
+        with self._storing:
             while self._waiting:
                 batch = self._next()
                 try:
@@ -60,8 +58,6 @@ class OutcomeBook:
                 self._forget(batch)
                 for outcome, points in stored._asdict().items():
                     self._count(outcome, points)
-        finally:
-            self._is_storing = False
 
     def _forget(self, batch: list[OutcomeExport]) -> None:
         del self._waiting[: len(batch)]

@@ -83,7 +83,7 @@ def _statement(
 
 
 class MemberOutcome(Struct, frozen=True):
-    """What the agents of a member reported on a day (UTC, since the epoch)."""
+    """The outcomes that the agents of a member reported on a day (UTC, since the epoch)."""
 
     day: int
     agent: str

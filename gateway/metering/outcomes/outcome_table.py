@@ -91,6 +91,7 @@ class _Storing:
         self._now_us = database.now_us()
         self._sums: dict[RowKey, list[int]] = {}
         self._owners: dict[bytes, tuple[bytes, bytes, bytes]] = {}
+        self._series: dict[bytes, int] = {}  # of a key, once it has a new one
         self._counted = 0
         self._dropped = 0
 
@@ -119,7 +120,7 @@ class _Storing:
         have been counted and forgotten, so its first point is only where counting begins."""
         database = self._database
         is_new = not database.fetch(READ_SERIES, (api_key, series))
-        if is_new and database.fetch(COUNT_SERIES, (api_key,))[0][0] >= MAX_SERIES:
+        if is_new and not self._has_room(api_key):
             self._dropped += len(points)
             return
         database.execute(BEGIN_SERIES, (api_key, series, self._now_us))
@@ -137,6 +138,15 @@ class _Storing:
             self._add(api_key, point, more)
             amount, time_us = point.amount, max(time_us, point.time_us)
         database.execute(WRITE_SERIES, (amount, time_us, self._now_us, api_key, series))
+
+    def _has_room(self, api_key: bytes) -> bool:
+        """Count a further series of a key; return whether the key may have it."""
+        if api_key not in self._series:
+            self._series[api_key] = self._database.fetch(COUNT_SERIES, (api_key,))[0][0]
+        if self._series[api_key] >= MAX_SERIES:
+            return False
+        self._series[api_key] += 1
+        return True
 
     def _add(self, api_key: bytes, point: OutcomePoint, amount: int) -> None:
         self._counted += 1
