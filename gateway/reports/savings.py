@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from gateway.metering.activity import Owners, Span, measure
+from gateway.metering.activity import Owners, Span, TagValues, measure
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.queries import at_once
+from gateway.metering.rollups.rollup_table import ERROR
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 from gateway.store.partitions import id_at
@@ -33,7 +34,7 @@ FIGURES = (
 FAILURES = (
     "SELECT u.error, CASE WHEN EXISTS (SELECT 1 FROM usage v WHERE v.request = u.request AND v.attempt > u.attempt "
     "AND v.error IS NULL) THEN 1 ELSE 0 END AS later, COUNT(*), SUM(u.cost_nusd) FROM usage u "
-    "WHERE u.project = ? AND u.error IS NOT NULL AND u.request >= ? AND u.request < ? AND u.cost_nusd > 0{more} "
+    "WHERE u.project = ? AND u.error IN ({errors}) AND u.request >= ? AND u.request < ? AND u.cost_nusd > 0{more} "
     "GROUP BY u.error, later"
 )
 LOSSES = (
@@ -44,6 +45,7 @@ ROUTED = (
     "SELECT COUNT(*), COALESCE(SUM(reference_nusd - cost_nusd), 0) FROM route_usage WHERE organization IN ({marks}) "
     "AND project IN ({projects}) AND at >= ? AND at < ?"
 )
+ERRORS = TagValues(ERROR)
 MILLION = 10**6
 MAX_OWNERS = 2_000  # of one statement
 
@@ -52,7 +54,7 @@ ReadPrice = Callable[[str, str], int | None]
 
 
 class SavedSum(Struct, frozen=True):
-    """What was saved by one means: `count` requests or tokens. `estimated`: the amount is not exact."""
+    """The amount that one means saved, for `count` requests or tokens. `estimated`: it is not exact."""
 
     kind: str
     nusd: int
@@ -61,7 +63,7 @@ class SavedSum(Struct, frozen=True):
 
 
 class WastedSum(Struct, frozen=True):
-    """What was wasted for one cause: an error code for FAILED and RETRIED, or why a prompt cache was lost."""
+    """The amount that was wasted for one cause: an error code for FAILED and RETRIED, or why a prompt cache was lost."""
 
     kind: str
     cause: str
@@ -99,7 +101,9 @@ def read_savings(database: Database, question: SavingsQuestion) -> SavingsReport
         SavedSum(DISCOUNTS, sum(figures.discount_nusd for _, _, figures in models), 0),
         database.report(lambda: _sum_routes(database, question)),
     ]
-    wasted = database.report(lambda: [*_list_failures(database, question), *_list_losses(database, question)])
+    errors = at_once(database, lambda: measure(database, question.owners, span, "tag", ("cost_nusd",), ERRORS))
+    codes = sorted({row.value[0] for row in errors if row.figures.cost_nusd})
+    wasted = database.report(lambda: [*_list_failures(database, question, codes), *_list_losses(database, question)])
     if unread.nusd:
         wasted.append(unread)
     return SavingsReport(
@@ -110,7 +114,7 @@ def read_savings(database: Database, question: SavingsQuestion) -> SavingsReport
 
 def _sum_prompt_caches(models: Sequence[tuple[str, str, ActivityFigures]], price: ReadPrice) -> tuple[int, WastedSum]:
     """Return what reading from prompt caches saved, less what writing to them cost more than fresh input; and what was
-    lost with models whose caches cost more than they saved."""
+    lost with models for which caches cost more than they saved."""
     saved = lost = tokens = 0
     for provider, model, figures in models:
         rate = _input_rate(provider, model, figures, price)
@@ -129,7 +133,7 @@ def _sum_prompt_caches(models: Sequence[tuple[str, str, ActivityFigures]], price
 
 def _input_rate(provider: str, model: str, figures: ActivityFigures, price: ReadPrice) -> tuple[int, int] | None:
     """Return the price of fresh input as nano-dollars and tokens: that of the rows themselves, or of the catalogue
-    where the rows have none, or answers of the response cache among them, whose tokens cost nothing."""
+    where the rows have none, or answers of the response cache are among them, in which tokens cost nothing."""
     fresh = figures.input_tokens - figures.cached_tokens - figures.cache_write_tokens
     if fresh > 0 and figures.input_nusd > 0 and not figures.cached_requests:
         return figures.input_nusd, fresh
@@ -162,18 +166,22 @@ def _sum_routes(database: Database, question: SavingsQuestion) -> SavedSum:
     return SavedSum(ROUTES, nusd, count)
 
 
-def _list_failures(database: Database, question: SavingsQuestion) -> list[WastedSum]:
-    """Return the failed attempts that were billed, as far as their usage rows are kept; inside a read."""
+def _list_failures(database: Database, question: SavingsQuestion, codes: Sequence[str]) -> list[WastedSum]:
+    """Return the attempts with these errors that were billed, as far as their usage rows are kept; inside a read. The
+    index of errors finds the rows of a code, so that those without an error are not read."""
+    if not codes:
+        return []
     found: dict[tuple[str, str], tuple[int, int]] = {}
     keys: dict[str, list[bytes]] = {}
     for key_id in question.owners.key_ids:
         keys.setdefault(question.projects_of[key_id], []).append(raw_id(key_id))
     places: list[tuple[str, list[bytes]]] = [(project_id, []) for project_id in question.owners.project_ids]
     first, end = (id_at(at_us) for at_us in (question.span.start_us, question.span.end_us))
+    sql = FAILURES.format(errors=_marks(codes), more="{more}")
     for project_id, some in [*places, *keys.items()]:
         more = f" AND u.api_key IN ({_marks(some)})" if some else ""
-        params = (raw_id(project_id), first, end, *some)
-        for error, later, count, nusd in database.fetch(FAILURES.format(more=more), params):
+        params = (raw_id(project_id), *codes, first, end, *some)
+        for error, later, count, nusd in database.fetch(sql.format(more=more), params):
             kind = RETRIED if later else FAILED
             known = found.get((kind, error), (0, 0))
             found[kind, error] = (known[0] + int(nusd), known[1] + int(count))

@@ -1,15 +1,18 @@
 """The queries of savings and wastes run on both stores."""
 
+import pytest
 from support.usage import insert_rows, usage_row
 
 from gateway import ids
 from gateway.clock import HOUR_US
 from gateway.metering import route_usage
 from gateway.metering.activity import Owners, Span
+from gateway.metering.rollups.job import Rollups
 from gateway.metering.usage_table import raw_id
 from gateway.reports.savings import (
     CACHE_LOST,
     FAILED,
+    FAILURES,
     RETRIED,
     ROUTES,
     SavedSum,
@@ -33,6 +36,7 @@ def test_failures_losses_and_routes_are_summed(database: Database) -> None:
         usage_row(at_us, request=bytes.fromhex(ids.new_hex()), error="upstream_error", cost_nusd=11, **owners),
     ]
     insert_rows(database, *rows)
+    Rollups(database).catch_up()
     lost = (bytes.fromhex(ids.new_hex()), raw_id(PROJECT), raw_id(KEY), "s", "a cause", 10, 13, at_us)
     key = (bytes(16), 0, raw_id(ORGANIZATION), raw_id(PROJECT))
     routed = (*key, "house", 1, "hard", "m", "stop", 0, 900, 3, 20, at_us)
@@ -48,3 +52,11 @@ def test_failures_losses_and_routes_are_summed(database: Database) -> None:
             WastedSum(FAILED, "upstream_error", 11, 1),
             WastedSum(RETRIED, "upstream_error", 5, 1),
         ]
+
+
+def test_failed_attempts_are_found_without_reading_the_others(database: Database) -> None:
+    if database.kind != "sqlite":
+        pytest.skip("plans of PostgreSQL depend on the number of rows")
+    sql = FAILURES.format(errors="?, ?", more="")
+    plan = database.query_rows(f"EXPLAIN QUERY PLAN {sql}", (b"",) * sql.count("?"))
+    assert "usage_error (project=? AND error=? AND request>? AND request<?)" in str(plan)
