@@ -16,7 +16,7 @@ from gateway.neutral.parts import Message, Text
 from gateway.neutral.request import Requirements
 from gateway.routes.choices import DECIDED, FAILED, KNOWN, LATE, JudgedDifficulty
 from gateway.routes.route_document import DIFFICULTIES, Difficulty, Judge
-from gateway.routes.turns import TurnTexts
+from gateway.routes.turns import TurnTexts, shorten
 from gateway.runtime.threads import Job
 
 SOURCE = "route-judge"  # the application that usage rows of the questions name
@@ -100,7 +100,8 @@ class DifficultyJudge:
 
 
 def _question(model: str, texts: TurnTexts) -> ChatRequest:
-    asked = {"text": texts.last.encode("utf-8", "replace").decode(), "failed results of tools": texts.failures}
+    text = shorten(texts.last).encode("utf-8", "replace").decode()
+    asked = {"text": text, "failed results of tools": texts.failures}
     messages = (
         Message("system", (Text(INSTRUCTIONS),)),
         Message("user", (Text(f"The latest message of the person, as JSON:\n{orjson.dumps(asked).decode()}"),)),

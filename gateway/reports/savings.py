@@ -63,7 +63,7 @@ class SavedSum(Struct, frozen=True):
 
 
 class WastedSum(Struct, frozen=True):
-    """The amount that was wasted for one cause: an error code for FAILED and RETRIED, or why a prompt cache was lost."""
+    """The amount wasted for one cause: an error code for FAILED and RETRIED, or why a prompt cache was lost."""
 
     kind: str
     cause: str

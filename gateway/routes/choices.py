@@ -14,8 +14,8 @@ DECIDED, KNOWN, LATE, FAILED = "decided", "known", "late", "failed"
 
 
 class JudgedDifficulty(Struct, frozen=True):
-    """The judgement of a model about a turn: `difficulty` is "" if it failed; `request` is the id of the question,
-    which has a usage row of its own."""
+    """The judgement of a model about a turn: `difficulty` is "" if it failed; `request` is the id of the separate
+    request that asked the model."""
 
     model: str
     outcome: str
@@ -24,8 +24,8 @@ class JudgedDifficulty(Struct, frozen=True):
 
 
 class JudgeAnswer(TypedDict):
-    """The model that judged the difficulty, how it answered (decided, known, late or failed), and the id of its own
-    request."""
+    """The model that judged the difficulty, how it answered (decided, known, late or failed), and the id of the
+    request to it."""
 
     model: str
     outcome: str

@@ -97,7 +97,7 @@ class TurnTexts:
         for message in messages[:FIRST_MESSAGES]:
             if message.role == USER_ROLE:
                 # Agents send their own additions first, which are the same in many conversations.
-                self.first = "\n".join(map(_shorten, _own_texts(message, table.added)))
+                self.first = "\n".join(map(shorten, _own_texts(message, table.added)))
                 if self.first:
                     break
             elif message.role in ("system", "developer") and len(self.system) < HEAD:
@@ -116,7 +116,7 @@ class TurnTexts:
             if message.role == USER_ROLE and not self.last:
                 own = _own_texts(message, table.added_later)
                 self.length = sum(map(len, own))
-                self.last = "\n".join(map(_shorten, own)).lower()
+                self.last = "\n".join(map(shorten, own)).lower()
             if not self.last and message.role == TOOL_ROLE:
                 self.continues = True
 
@@ -130,7 +130,7 @@ def _own_texts(message: Message, added: tuple[str, ...]) -> list[str]:
     return [text for text in _texts(message) if not text[:80].lstrip().lower().startswith(added)]
 
 
-def _shorten(text: str, head: int = HEAD, tail: int = TAIL) -> str:
+def shorten(text: str, head: int = HEAD, tail: int = TAIL) -> str:
     """Return the beginning and the end of a long text."""
     if len(text) <= head + tail:
         return text
@@ -141,7 +141,7 @@ def _has_failed(result: ToolResult, table: TurnTable) -> bool:
     if result.is_error:
         return True
     parts = [part.text for part in result.parts[:4] if isinstance(part, Text)]
-    text = "".join([_shorten(part, RESULT_PART, RESULT_PART) for part in parts]).lower()
+    text = "".join([shorten(part, RESULT_PART, RESULT_PART) for part in parts]).lower()
     return any(cue in text for cue in table.failures)
 
 

@@ -112,7 +112,11 @@ def test_earlier_releases_read_the_intent_of_a_routed_request(start_billing, acc
     details = read_intent(payload)
     assert bool(details.units) == isinstance(details.price_key, str)
     row = interrupted(details, terms.request, 1, 99)
-    assert (row.session, row.details.get("route"), row.details.get("route_version")) == ("session-1", route, route and 3)
+    assert (row.session, row.details.get("route"), row.details.get("route_version")) == (
+        "session-1",
+        route,
+        route and 3,
+    )
 
 
 def test_intents_of_earlier_releases_are_read() -> None:
