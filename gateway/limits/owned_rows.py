@@ -105,7 +105,7 @@ def parse_owned(text: str) -> OwnedName | None:
 
 
 def name_owned(owner: str, part: str) -> OwnedName:
-    """Return the id of the limit of an owner, whose id has a known prefix."""
+    """Return the id of the limit of an owner; the id of the owner has a known prefix."""
     return OwnedName(KIND_OF_PREFIX.get(owner.partition("_")[0], ""), owner, part)
 
 
@@ -116,7 +116,7 @@ def find_organization(database: Database, name: OwnedName) -> str | None:
 
 
 def read_terms(database: Database, name: OwnedName, limit_nusd: int) -> OwnedTerms:
-    """Return the terms of a limit whose budget has this amount; inside a read."""
+    """Return the terms of a limit, if its budget has this amount; inside a read."""
     row = database.execute(ROW, (str(name), limit_nusd)).fetchone()
     if row is None:
         return OwnedTerms(limit_nusd)
@@ -137,7 +137,7 @@ def keep_terms(database: Database, name: OwnedName, terms: OwnedTerms | None, bu
         database.execute("DELETE FROM limit_request WHERE name = ?", (ident,))
         return
     organization = find_organization(database, name)
-    if organization is None:  # nobody could see or change it
+    if organization is None:  # the owner was deleted meanwhile
         return
     now = database.now_us()
     database.execute(

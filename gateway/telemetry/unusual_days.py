@@ -31,7 +31,7 @@ from gateway.store.documents import Documents
 
 EVENT = "usage.unusual"
 BACK = "usage.usual"
-ACTOR = "gateway"  # in the audit log: nobody with a role, so that everyone who sets limits may release a hold
+ACTOR = "gateway"  # in the audit log; it has no role, so that everyone who sets limits may release a hold
 HOLD_PREFIX = "unusual-"
 HOLD_KIND = "unusual_hold"  # documents of the holds of a day, so that one that was released does not come back
 HOLD_TTL_S = 2 * 86_400.0
@@ -96,7 +96,7 @@ class UnusualDay(NamedTuple):
 
 
 class OwnedKey(NamedTuple):
-    """What a key belongs to."""
+    """A key with its member, project and organization; `holds`: the organization holds keys on unusual days."""
 
     key_id: str
     member_id: str

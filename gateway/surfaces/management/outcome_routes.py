@@ -223,8 +223,8 @@ def _show(kind: Any, sums: OutcomeSum, **more: str) -> Any:
 
 
 def show_savings(call: ManagedCall[None]) -> SavingsAnswer:
-    """What prompt caches, the response cache, routes and discounts saved in a period, and what was wasted on failed
-    attempts and lost prompt caches, with the remedy. A developer sees what concerns their own keys."""
+    """The amounts that prompt caches, the response cache, routes and discounts saved in a period, and those wasted on
+    failed attempts and lost prompt caches, with the remedy. A developer sees those of their own keys."""
     return read_savings_of(call.visitor, call.fields)
 
 

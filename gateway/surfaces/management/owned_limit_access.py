@@ -1,5 +1,5 @@
-"""Who may see, change and raise a limit that belongs to a key, member, team, provider key or project: those who may at
-the operations of its owner, and who it limits may see it and ask for more."""
+"""Access to limits that belong to a key, member, team, provider key or project. A visitor who may change the owner's
+limit at the owner's operations may change and raise it here; one whom it limits may see it and ask for more."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ CHANGED_WITH: dict[tuple[str, bool], tuple[Permission, str]] = {
 
 
 def list_seen_kinds(visitor: Visitor, organization_id: str) -> set[str]:
-    """Return the kinds of owners whose limits a visitor sees in a whole organization."""
+    """Return the kinds of owners for which a visitor sees the limits of a whole organization."""
     return {kind for kind, permission in SEEN_WITH.items() if visitor.manages(permission, organization_id)}
 
 
@@ -94,8 +94,8 @@ def check_read(visitor: Visitor, organization_id: str, name: OwnedName) -> None:
 
 
 def check_simulate(visitor: Visitor, organization_id: str, name: OwnedName) -> None:
-    """Raise Forbidden or NotFound for a visitor who may not see the people whose requests a limit would refuse: members
-    of a team or project see those of others nowhere else."""
+    """Raise Forbidden or NotFound for a visitor who may not see the people with requests that a limit would refuse:
+    members of a team or project see the requests of others nowhere else."""
     if visitor.manages("limits:read", organization_id):
         check_read(visitor, organization_id, name)
     elif name.kind == TEAM:
