@@ -32,7 +32,7 @@ ROUTE = {
 }
 # The names by which each agent calls it; Claude Code lists only names of one vendor.
 NAMES = {"claude": "claude-house-latest", "codex": "dynamic/house", "opencode": "dynamic/house"}
-COMPACTED_FROM = {"codex": 6_000, "opencode": 24_000}  # tokens
+COMPACTED_FROM = {"codex": 6_000, "opencode": 12_000}  # tokens
 
 
 def with_compactions(name: str) -> Client:

@@ -30,6 +30,13 @@ DELEGATED = "delegate"
 PARTS_STEPS = 5
 
 
+def said(body: Json) -> str:
+    """Return the texts of a conversation that are in messages of the user, and no results of tools."""
+    contents = [message["content"] for message in body["messages"] if message["role"] == "user"]
+    parts = [[content] if isinstance(content, str) else content for content in contents]
+    return "\n".join(one if isinstance(one, str) else one.get("text", "") for some in parts for one in some)
+
+
 class WorkingModel:
     """Answers for a fake of the provider. `tasks` has the steps of each task by its number, a command or DELEGATED;
     `size_of` the tokens of a step's answer. `answered` has the kind of each request and its answer, in order: main,
@@ -75,9 +82,10 @@ class WorkingModel:
         command = next((name for name in names if name in COMMANDS), "")
         if not command:
             return "side", "A title", ()
-        text = json.dumps(body["messages"])
-        part = PART.search(text)
-        if part is not None and not TASK.search(text):
+        text = said(body)
+        part, task = PART.search(text), TASK.search(text)
+        # Codex goes on with its last session, which is that of a sub-agent where one ended last.
+        if part is not None and (task is None or part.start() < task.start()):
             ident = part.group()
             self._done[ident] += 1
             if self._done[ident] > PARTS_STEPS:
