@@ -234,13 +234,9 @@ def intent_of(
     mapping = target.mapping
     caller = context.caller
     details: tuple[Any, ...] = ()
-    named: tuple[Any, ...] = ()
-    route: object = ""
     if (attribution := context.attribution) is not None:
-        named = (attribution.session, attribution.tags)
-        if attribution.route is not None:
-            route = _describe_route(attribution.route)
-        details = (None, None, route, 0, 0, *named)  # before there is any usage
+        route = "" if attribution.route is None else _describe_route(attribution.route)
+        details = (None, None, route, 0, 0, attribution.session, attribution.tags)  # before there is any usage
     if used is None and terms.units is None:
         tokens = terms.prompt_tokens
         rates = mapping.steady or rates_at(mapping, context.at_us, tokens)
@@ -258,7 +254,8 @@ def intent_of(
             parts = {}
             output_nusd = 0
         counts = _named(RARE_UNITS, READ_RARE_UNITS(usage))
-        details = (counts, parts, usage.price_key if counts else route, usage.output, output_nusd, *named)
+        price_key = usage.price_key if counts or not details else details[2]
+        details = (counts, parts, price_key, usage.output, output_nusd, *details[5:])
     cost_nusd = reduced(listed, discount_ppm) if discount_ppm else listed
     return orjson.dumps(
         (
