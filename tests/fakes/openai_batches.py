@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs
 
-import mistralai.client.models as mistral_models
+import mistralai.client
 import openai.types as openai_types
 from fakes import mistral as mistral_fake
 from fakes import openai as openai_fake
@@ -253,10 +253,10 @@ class FakeMistralBatches(BatchFake, mistral_fake.FakeMistral):
         match (method, *place):
             case ("POST", "batch", "jobs"):
                 call.body = json.loads(payload)
-                known = mistral_models.CreateBatchJobRequest.model_fields
+                known = mistralai.client.models.CreateBatchJobRequest.model_fields
                 if not set(call.body) <= set(known):
                     raise mistral_fake.Refused("Extra inputs are not permitted", "invalid_request_error", 422)
-                mistral_models.CreateBatchJobRequest.model_validate(call.body)
+                mistralai.client.models.CreateBatchJobRequest.model_validate(call.body)
                 return self._show(desk.begin("job-", self._read(call.body), call.body))
             case ("GET", "batch", "jobs"):
                 found = [self._show(one) for one in list(desk.batches.values())[::-1]]
@@ -322,5 +322,5 @@ class FakeMistralBatches(BatchFake, mistral_fake.FakeMistral):
             "succeeded_requests": good_count,
             "failed_requests": len(batch.results) - good_count,
         }
-        mistral_models.BatchJob.model_validate(shown)
+        mistralai.client.models.BatchJob.model_validate(shown)
         return shown
