@@ -7,10 +7,10 @@ from gateway.batches.native_parts import NativeBatch
 from gateway.batches.native_rows import ProviderBatchRow
 from gateway.billing.context import Attempt
 from gateway.billing.usage_rows import BASIS, extra_of, mode_of
-from gateway.catalogue.prices import cost_of, discounted
+from gateway.catalogue.prices import price_of
 from gateway.engine.batch_lines import LineReply, tier_of
 from gateway.errors import GatewayError
-from gateway.metering.models import CREDITS, SETTLEMENT
+from gateway.metering.models import CAPPED, CREDITS, SETTLEMENT
 from gateway.metering.usage_table import UsageRecord, raw_id, write_groups, write_row
 from gateway.neutral.usage import NO_USAGE, Usage
 from gateway.providers.protocol import Target
@@ -36,11 +36,10 @@ def bill_unread(
     mapping = target.mapping
     usage, tier = _usage_of(batch, part, target, reply)
     mode = mode_of(target)
-    charge = cost_of(usage, mapping, part.created_at, tier)
     ppm = 0
     if mode == CREDITS and settlements.discounts.any:
         ppm = settlements.discounts.fraction(job.organization, target.provider.id, mapping.model, part.created_at)
-        charge = discounted(charge, ppm)
+    charge, is_capped = price_of(usage, mapping, part.created_at, ppm, tier)
     attempt = Attempt(0, target, part.created_at, 0.0, status=OK, usage=usage, charge=charge, service_tier=tier)
     record = UsageRecord(
         at=part.created_at,
@@ -62,7 +61,7 @@ def bill_unread(
         status=OK,
         mode=mode,
         basis=BASIS[usage.basis],
-        flags=0,
+        flags=CAPPED if is_capped else 0,
         request=bytes.fromhex(request_id),
         organization=raw_id(job.organization),
         project=raw_id(job.project),

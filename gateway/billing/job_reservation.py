@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from gateway.billing.context import Attempt
 from gateway.billing.usage_rows import BASIS, extra_of
-from gateway.catalogue.prices import Charge, capped, cost_of, discounted
+from gateway.catalogue.prices import Charge, price_of
 from gateway.errors import GatewayError
 from gateway.limits.cost_bound import CostBound, Payer
 from gateway.limits.holds import Holds
@@ -18,7 +18,6 @@ from gateway.limits.spending import Spending
 from gateway.limits.worker_leases import BudgetSet, Reservation
 from gateway.metering.models import CAPPED, OVERRUN
 from gateway.metering.usage_table import UsageRecord
-from gateway.money import MAX_CALL_NUSD
 from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Target
 from gateway.store.journal import Row
@@ -34,12 +33,8 @@ def completed(
 ) -> tuple[UsageRecord, Charge]:
     """Return the row of a successful job and its charge, at the prices in force when it began, less the discount of
     that time. `bound_nusd` is the amount that was held for it."""
-    charge = cost_of(usage, target.mapping, record.at)
-    flags = record.flags
-    if charge.total >= MAX_CALL_NUSD:
-        charge = capped(charge)
-        flags = flags | CAPPED
-    charge = discounted(charge, discount_ppm)
+    charge, is_capped = price_of(usage, target.mapping, record.at, discount_ppm)
+    flags = record.flags | (CAPPED if is_capped else 0)
     if charge.total > bound_nusd:
         flags |= OVERRUN
     row = record._replace(

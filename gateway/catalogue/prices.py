@@ -247,6 +247,16 @@ def discounted(charge: Charge, ppm: int) -> Charge:
     return Charge(**parts, total=total, discount_ppm=ppm, saved=charge.total - total, plain=charge.plain)
 
 
+def price_of(
+    usage: Usage, mapping: Mapping, at_us: int, discount_ppm: int, service_tier: str = ""
+) -> tuple[Charge, bool]:
+    """Return the charge of a usage, less a discount of so many millionths, and whether it was limited to
+    MAX_CALL_NUSD."""
+    charge = cost_of(usage, mapping, at_us, service_tier)
+    is_capped = charge.total >= MAX_CALL_NUSD
+    return discounted(capped(charge) if is_capped else charge, discount_ppm), is_capped
+
+
 def capped(charge: Charge) -> Charge:
     """Limit a charge to MAX_CALL_NUSD; the last components are reduced, so that the parts still add up to the
     total.

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.field_checks import read_prices
-from gateway.catalogue.prices import COMPONENTS, Charge, cost_of, discounted, highest_rates, reduced
+from gateway.catalogue.prices import COMPONENTS, Charge, cost_of, discounted, highest_rates, price_of, reduced
 from gateway.clock import from_datetime
-from gateway.money import MILLION
+from gateway.money import MAX_CALL_NUSD, MILLION
 from gateway.neutral.request import Options, Requirements
 from gateway.neutral.units import UNITS
 from gateway.neutral.usage import Usage
@@ -194,6 +194,14 @@ def test_an_image_priced_by_the_piece_is_not_charged_by_tokens_too():
 def test_an_unpriced_mapping_and_no_usage_cost_nothing():
     assert cost_of(Usage(input=5), Mapping("p", "m", "m"), NOON) == Charge(plain=True)
     assert cost_of(Usage(), FULL, NOON) == Charge(plain=True)
+
+
+def test_a_charge_is_limited_before_its_discount():
+    usage = Usage(output=250_000_000)
+    dear = priced({"prompt": "0.0001", "completion": "0.0001"})
+    charge, is_capped = price_of(usage, dear, NOON, 500_000)
+    assert (charge.total, charge.output, is_capped) == (MAX_CALL_NUSD // 2, MAX_CALL_NUSD // 2, True)
+    assert price_of(usage, PLAIN, NOON, 0) == (cost_of(usage, PLAIN, NOON), False)
 
 
 TEXT = ("input", "cache_read", "cache_write", "output", "reasoning", "basis", "price_key")
