@@ -5,6 +5,7 @@ from typing import Annotated
 
 from msgspec import DecodeError, Meta, Raw, Struct, ValidationError, json
 
+from gateway.runtime.line_splitting import split_lines
 from gateway.runtime.loop_turns import low_priority_turn
 from gateway.runtime.threads import compute_if
 
@@ -36,7 +37,7 @@ FORM = json.Decoder(LineForm)
 
 def read_lines(pieces: Iterable[bytes], max_bytes: int) -> Iterator[InputLine]:
     """Yield the lines of a file, without empty ones. A line of more than `max_bytes` is the last one."""
-    for number, text in enumerate(_split(pieces, max_bytes), 1):
+    for number, text in enumerate(split_lines(pieces, max_bytes), 1):
         low_priority_turn()
         if len(text) > max_bytes:
             yield InputLine(number, problem=f"The line is longer than {max_bytes} bytes.")
@@ -55,24 +56,3 @@ def read_line(number: int, text: bytes) -> InputLine:
     if form.method != "POST":
         return InputLine(number, form.custom_id, problem="The method of a line must be POST.")
     return InputLine(number, form.custom_id, form.url, bytes(form.body))
-
-
-def _split(pieces: Iterable[bytes], max_bytes: int) -> Iterator[bytes]:
-    """Yield the lines that are not blank. The parts of a long line are joined once."""
-    parts: list[bytes] = []
-    size = 0
-    for piece in pieces:
-        *ended, rest = piece.split(b"\n")
-        for text in ended:
-            line = b"".join((*parts, text))
-            parts, size = [], 0
-            if line.strip():
-                yield line
-        parts.append(rest)
-        size += len(rest)
-        if size > max_bytes:
-            yield b"".join(parts)
-            return
-    line = b"".join(parts)
-    if line.strip():
-        yield line

@@ -15,6 +15,7 @@ from gateway.providers.batches.batch_codec import (
 from gateway.providers.protocol import Call, Target, UpstreamReply, WireFormat
 from gateway.providers.upstream import Upstreams
 from gateway.providers.upstream_calls import Opener, signed_in, signed_in_again
+from gateway.runtime.line_splitting import split_lines
 from gateway.runtime.loop_turns import low_priority_turn
 from gateway.runtime.threads import compute_if
 
@@ -94,7 +95,9 @@ class BatchCalls:
             call.stream = True
             reply = self._open(carrier, call, TRANSFER_TIMEOUT_S)
             try:
-                for line in split_lines(reply.chunks()):
+                for line in split_lines(reply.chunks(), MAX_RESULT_BYTES):
+                    if len(line) > MAX_RESULT_BYTES:
+                        raise UpstreamFailed("The provider sent a result that is larger than the gateway accepts.")
                     low_priority_turn()
                     yield compute_if(len(line) > LARGE, carrier.codec.read_result, line)
             finally:
@@ -143,23 +146,3 @@ class BatchCalls:
             raise error
         finally:
             reply.close()
-
-
-def split_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a stream that are not blank. UpstreamFailed for one of more than MAX_RESULT_BYTES."""
-    parts: list[bytes] = []
-    size = 0
-    for chunk in chunks:
-        *ended, rest = chunk.split(b"\n")
-        for text in ended:
-            line = b"".join((*parts, text))
-            parts, size = [], 0
-            if line.strip():
-                yield line
-        parts.append(rest)
-        size += len(rest)
-        if size > MAX_RESULT_BYTES:
-            raise UpstreamFailed("The provider sent a result that is larger than the gateway accepts.")
-    line = b"".join(parts)
-    if line.strip():
-        yield line
