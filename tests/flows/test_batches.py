@@ -14,7 +14,7 @@ import pytest
 from fakes.openai import Answer, FakeOpenAI
 from fakes.server import serving
 from openai import OpenAI
-from support.fleet import wait_until
+from support.batch_books import settled
 from support.shared import Tenant
 
 from gateway import ids
@@ -421,23 +421,6 @@ def usage(gateway: Tenant) -> list[tuple[str, int]]:
     owner = bytes.fromhex(gateway.organization_id.rpartition("_")[2])
     sql = "SELECT request, cost_nusd FROM usage WHERE organization = ?"
     return [(bytes(row[0]).hex(), row[1]) for row in database.query_rows(sql, (owner,))]
-
-
-def settled(gateway: Tenant) -> None:
-    """Check that nothing is held any more, and that the books agree with the rows."""
-    services = gateway.services
-    services.store.journal.flush(10)
-    database = services.store.database
-    assert database.query_rows("SELECT id FROM hold WHERE organization = ?", (gateway.organization_id,)) == []
-    sql = "SELECT b.id, b.settled_nusd FROM budget b WHERE b.scope_id = ?"
-
-    def agree() -> bool:
-        services.billing.settlements.maintain()
-        spent = sum(cost for _, cost in usage(gateway))
-        budgets = dict(database.query_rows(sql, (gateway.organization_id,)))
-        return all(settled == spent for ident, settled in budgets.items() if ident.endswith(":credits"))
-
-    wait_until(agree)  # a recurring job may be posting at this moment what lines settled
 
 
 def limit_key(gateway: Tenant, usd: str) -> None:

@@ -18,7 +18,7 @@ from fakes.mistral import Answer as MistralAnswer
 from fakes.openai import Answer
 from fakes.openai_batches import FakeAzureBatches, FakeMistralBatches, FakeOpenAIBatches
 from openai import OpenAI
-from support.fleet import wait_until
+from support.batch_books import settled
 from support.shared import Share, Tenant, usage_of
 
 from gateway.accounts import guardrail_changes, keys
@@ -188,9 +188,7 @@ def test_an_expired_batch_of_a_provider_bills_what_ran(client: OpenAI, gateway: 
 
 @every_vendor
 def test_a_cancelled_batch_is_cancelled_at_its_provider(client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor):
-    upstream.desk.held = True
-    batch = begin(client, [chat_line(number, vendor) for number in range(4)])
-    run(gateway, client, batch.id, lambda: bool(upstream.desk.batches))
+    batch = begin_held(gateway, client, upstream, [chat_line(number, vendor) for number in range(4)])
     assert client.batches.cancel(batch.id).status == "cancelling"
     done = run(gateway, client, batch.id)
     assert done.status == "cancelled" and usage_of(gateway) == []
@@ -242,9 +240,7 @@ def test_creations_that_always_fail_end_after_some_uploads(
 
 @every_vendor
 def test_an_outage_of_the_provider_loses_no_line(client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor):
-    upstream.desk.held = True
-    batch = begin(client, [chat_line(number, vendor) for number in range(3)])
-    run(gateway, client, batch.id, lambda: bool(upstream.desk.batches))
+    batch = begin_held(gateway, client, upstream, [chat_line(number, vendor) for number in range(3)])
     upstream.desk.failing = True
     seen = len(upstream.calls)
     run(gateway, client, batch.id, lambda: len(upstream.calls) > seen + 8)
@@ -257,9 +253,7 @@ def test_an_outage_of_the_provider_loses_no_line(client: OpenAI, gateway: Tenant
 
 @every_vendor
 def test_a_provider_that_forgets_a_batch_loses_no_line(client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor):
-    upstream.desk.held = True
-    batch = begin(client, [chat_line(number, vendor) for number in range(3)])
-    run(gateway, client, batch.id, lambda: bool(upstream.desk.batches))
+    batch = begin_held(gateway, client, upstream, [chat_line(number, vendor) for number in range(3)])
     upstream.desk.forget()
     done = run(gateway, client, batch.id)
     assert (done.status, done.request_counts.completed) == ("completed", 3), done
@@ -325,9 +319,7 @@ def test_every_endpoint_of_openai_takes_lines(client: OpenAI, gateway: Tenant, u
 
 
 def test_a_batch_shows_the_batches_of_providers_and_their_progress(client: OpenAI, gateway: Tenant, upstream: Any):
-    upstream.desk.held = True
-    batch = begin(client, [chat_line(number, VENDORS["openai"]) for number in range(3)])
-    run(gateway, client, batch.id, lambda: bool(upstream.desk.batches))
+    batch = begin_held(gateway, client, upstream, [chat_line(number, VENDORS["openai"]) for number in range(3)])
     kept = next(iter(upstream.desk.batches.values()))
     kept.results = {kept.lines[0][0]: (200, {}), kept.lines[1][0]: (400, {"error": {"message": "Refused."}})}
     run(gateway, client, batch.id, lambda: client.batches.retrieve(batch.id).request_counts.completed == 1)
@@ -430,9 +422,7 @@ def test_a_worker_that_dies_before_a_creation_leaves_its_lines_to_the_next(
 
 def test_lines_of_a_revoked_key_are_billed(client: OpenAI, gateway: Tenant, upstream: Any):
     """The provider has done the work. Its cost counts although the answers cannot be delivered."""
-    upstream.desk.held = True
-    batch = begin(client, [chat_line(number, VENDORS["openai"]) for number in range(3)])
-    run(gateway, client, batch.id, lambda: bool(upstream.desk.batches))
+    batch = begin_held(gateway, client, upstream, [chat_line(number, VENDORS["openai"]) for number in range(3)])
     services = gateway.services
     key = services.accounts.authentication.caller(gateway.key).key_id
     keys.revoke(services.store.database, services.store.control, key, actor="test")
@@ -454,9 +444,7 @@ def test_values_that_a_guardrail_masks_are_not_sent_and_come_back_in_the_answer(
     guardrail_changes.add_guardrail(*stores, *place, rule, active=True, actor="operator")
     line = chat_line(1, VENDORS["openai"])
     line["body"]["messages"][0]["content"] = "Write to anna@example.com."
-    upstream.desk.held = True
-    batch = begin(client, [line])
-    run(gateway, client, batch.id, lambda: bool(upstream.desk.batches))
+    batch = begin_held(gateway, client, upstream, [line])
     sent = next(iter(upstream.desk.batches.values())).lines[0][1]["messages"][0]["content"]
     assert "anna@example.com" not in sent
     placeholder = sent.removeprefix("Write to ").removesuffix(".")
@@ -575,6 +563,14 @@ def begin(client: OpenAI, lines: list[dict], endpoint: Any = "/v1/chat/completio
     )
 
 
+def begin_held(gateway: Tenant, client: OpenAI, upstream: Any, lines: list[dict], **more: Any) -> Any:
+    """Begin a batch that its provider has and holds back."""
+    upstream.desk.held = True
+    batch = begin(client, lines, **more)
+    run(gateway, client, batch.id, lambda: bool(upstream.desk.batches))
+    return batch
+
+
 def output(client: OpenAI, batch: Any) -> list[dict]:
     return [json.loads(line) for line in client.files.content(batch.output_file_id).text.splitlines()]
 
@@ -595,20 +591,3 @@ def run(gateway: Tenant, client: OpenAI | None, ident: str, until: Any = None) -
         time.sleep(0.02)
     parts = database.query_rows("SELECT * FROM provider_batch WHERE batch = ? ORDER BY id DESC LIMIT 3", (ident,))
     raise AssertionError(parts, gateway.services.engine.batches.rows.find(ident))
-
-
-def settled(gateway: Tenant) -> None:
-    """Check that nothing is held any more, and that the books agree with the rows."""
-    services = gateway.services
-    services.store.journal.flush(10)
-    database = services.store.database
-    assert database.query_rows("SELECT id FROM hold WHERE organization = ?", (gateway.organization_id,)) == []
-    sql = "SELECT b.id, b.settled_nusd FROM budget b WHERE b.scope_id = ?"
-
-    def agree() -> bool:
-        services.billing.settlements.maintain()
-        spent = sum(row.cost_nusd for row in usage_of(gateway))
-        budgets = dict(database.query_rows(sql, (gateway.organization_id,)))
-        return all(settled == spent for ident, settled in budgets.items() if ident.endswith(":credits"))
-
-    wait_until(agree)
