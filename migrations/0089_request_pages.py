@@ -13,6 +13,7 @@ CREATE TABLE request_share (
     expires_at BIGINT NOT NULL
 );
 CREATE INDEX request_share_owner ON request_share (organization_id, user_id);
+CREATE INDEX request_share_subject ON request_share (project_id, kind, subject);
 CREATE TABLE chosen_columns (
     user_id VARCHAR(40) NOT NULL REFERENCES "user" (id) ON DELETE CASCADE,
     page VARCHAR(16) NOT NULL,
