@@ -13,7 +13,7 @@ from gateway.errors import GatewayError
 from gateway.ids import new_hex
 from gateway.neutral.chat import ChatRequest, ChatResult, Conversation
 from gateway.neutral.parts import Message, Text
-from gateway.neutral.request import Requirements
+from gateway.neutral.request import Options, ProviderPreferences, Requirements
 from gateway.routes.choices import DECIDED, FAILED, KNOWN, LATE, JudgedDifficulty
 from gateway.routes.route_document import DIFFICULTIES, Difficulty, Judge
 from gateway.routes.turns import TurnTexts, shorten
@@ -43,10 +43,10 @@ class DifficultyJudge:
         self._known: OrderedDict[str, Known] = OrderedDict()
 
     def decide(
-        self, context: RequestContext, judge: Judge, texts: TurnTexts, key: str, may_ask: bool
+        self, context: RequestContext, judge: Judge, texts: TurnTexts, options: Options, key: str, may_ask: bool
     ) -> JudgedDifficulty | None:
         """Return the judgement of a turn, without a verdict if the model failed or took too long; None where it is not
-        known and must not be asked. Never raises."""
+        known and must not be asked. `options` are those of the request. Never raises."""
         known = self._known.get(key)
         if known is not None and known[0] > self._clock.monotonic():
             self._known.move_to_end(key)
@@ -56,7 +56,7 @@ class DifficultyJudge:
         request_id = new_hex()
         verdict: Difficulty | None = None
         outcome = DECIDED
-        job = Job(self._ask, self.executor, context, judge, texts, request_id)
+        job = Job(self._ask, self.executor, context, _question(judge.model, texts, options), judge.wait_ms, request_id)
         try:
             verdict = job.result(judge.wait_ms / 1000)
         except TimeoutError:
@@ -78,7 +78,7 @@ class DifficultyJudge:
             self._known.popitem(last=False)
 
     def _ask(
-        self, executor: Executor[Any], context: RequestContext, judge: Judge, texts: TurnTexts, request_id: str
+        self, executor: Executor[Any], context: RequestContext, question: ChatRequest, wait_ms: int, request_id: str
     ) -> Difficulty | None:
         now = self._clock.monotonic()
         asking = RequestContext(
@@ -86,7 +86,7 @@ class DifficultyJudge:
             caller=context.caller,
             at_us=self._clock.now_us(),
             started=now,
-            deadline=now + judge.wait_ms / 1000,
+            deadline=now + wait_ms / 1000,
             label=context.shown_id,
             source=SOURCE,
             session=context.session,
@@ -96,10 +96,11 @@ class DifficultyJudge:
             end_user=context.end_user,
         )
         asking.attribute()
-        return _read(executor.generate(asking, _question(judge.model, texts)).result)
+        return _read(executor.generate(asking, question).result)
 
 
-def _question(model: str, texts: TurnTexts) -> ChatRequest:
+def _question(model: str, texts: TurnTexts, options: Options) -> ChatRequest:
+    """Return the request for the judge. The providers that the caller excludes do not get the text either."""
     text = shorten(texts.last).encode("utf-8", "replace").decode()
     asked = {"text": text, "failed results of tools": texts.failures}
     messages = (
@@ -108,7 +109,10 @@ def _question(model: str, texts: TurnTexts) -> ChatRequest:
     )
     size = sum(len(part.text.encode()) for message in messages for part in message.parts if isinstance(part, Text))
     needs = Requirements(prompt_bytes=size, messages=2, max_tokens=MOST_OUTPUT)
-    return ChatRequest(model, needs, lambda: Conversation(messages))
+    excluded = options.provider
+    provider = ProviderPreferences(only=excluded.only, ignore=excluded.ignore) if excluded is not None else None
+    kept = Options(free_models_only=options.free_models_only, provider=provider)
+    return ChatRequest(model, needs, lambda: Conversation(messages), kept)
 
 
 def _read(result: ChatResult) -> Difficulty | None:

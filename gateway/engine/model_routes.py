@@ -144,7 +144,7 @@ class ModelRoutes:
         """Return the judgement about a turn, and add it to `judged`; None without a verdict."""
         texts = seen.texts
         place = f"{context.caller.project_id}\0{judge.model}\0{context.session}\0{texts.first}\0{texts.last}"
-        found = asked.decide(context, judge, texts, keyed_digest(place, self._key), may_ask)
+        found = asked.decide(context, judge, texts, seen.request.options, keyed_digest(place, self._key), may_ask)
         if found is None:
             return None
         judged.append(found)

@@ -19,6 +19,7 @@ from gateway.metering.usage_table import UsageRecord
 from gateway.routes.route_document import read_document
 
 SMALL, LARGE, JUDGE = "openai/gpt-4o-mini", "openai/gpt-4o", "openai/gpt-4.1-nano"
+SANDBOX = "sandbox/sandbox-echo"
 EASY = "Fix the typo in the readme."
 WAIT_MS = 5_000
 NAME = "judged"
@@ -117,6 +118,21 @@ def test_model_without_credential_costs_nothing(client: OpenAI, upstream: FakeOp
     publisher.publish(document("anthropic/claude-haiku-4-5"))
     chosen = ask(client, "no credential")
     assert chosen["judge"]["outcome"] == "failed" and sent_models(upstream) == [SMALL]
+
+
+def test_provider_that_the_caller_excludes_does_not_get_the_question(
+    client: OpenAI, upstream: FakeOpenAI, publisher: Publisher
+) -> None:
+    publisher.publish(
+        {**document(), "rules": [{"when": {"difficulty": ["large"]}, "use": LARGE}], "otherwise": SANDBOX}
+    )
+    answer = client.chat.completions.create(
+        model=f"dynamic/{NAME}",
+        messages=[{"role": "user", "content": EASY}],
+        extra_headers={"x-session-id": "excluded"},
+        extra_body={"provider": {"ignore": ["openai"]}},
+    )
+    assert answer.choices[0].message.content and sent_models(upstream) == []
 
 
 def test_agents_own_word_needs_no_judgement(client: OpenAI, upstream: FakeOpenAI, publisher: Publisher) -> None:
