@@ -195,10 +195,9 @@ class Provider:
     responses are read to their end for the usage. `version_path` is the end of `address` that an operator's base URL
     may omit ("" in a file: the last segment of `address` if it is a version such as /v1). `deprecated_models` and
     `deactivated_models` are model → date, for its mappings without their own dates. `batch_api` is its API for batches
-    ("": none; BATCH_APIS), `batch_price` the multiplier of token prices there, `batch_cache_price` that of cached input
-    if it differs, and `batch_models` a pattern of the models that it takes ("": all). `sources` is its name in the open
-    data sets (read by build.py only).
-    """
+    ("": none; BATCH_APIS), `batch_multiplier` the multiplier of token prices there, `batch_cache_multiplier` that of
+    cached input if it differs, and `batch_models` a pattern of the models that it takes ("": all). `sources` is its
+    name in the open data sets (read by build.py only)."""
 
     id: str
     name: str
@@ -228,8 +227,8 @@ class Provider:
     session_header: str = ""
     responses_tools: tuple[str, ...] = ()
     batch_api: str = ""
-    batch_price: str = ""
-    batch_cache_price: str = ""
+    batch_multiplier: str = ""
+    batch_cache_multiplier: str = ""
     batch_models: str = ""
     deprecated_models: dict[str, str] = field(default_factory=dict)
     deactivated_models: dict[str, str] = field(default_factory=dict)
@@ -241,15 +240,14 @@ class Provider:
 class Mapping:
     """One model at one provider. Limits of 0 are unknown. Dates are "YYYY-MM-DD" or "".
 
-    `service_tiers` maps each offered tier to the decimal multiplier of its token prices; `batch_price` is that of the
-    provider's batch API ("": it takes no lines of this model), and `batch_cache_price` that of cached input there, if
-    it differs. `responses_api`: it is also served by OpenAI's Responses API, besides the protocol of its entry.
-    `formats` are its audio output formats; `image_sizes`, `image_ratios` and `image_qualities` are the values that it
-    accepts for images (() = any); `image_tokens` is the maximum token count of an image by `quality/size`; `max_inputs`
-    is the number of texts, images or documents that one call accepts. `fine_tune_prices` are those of models that are
-    fine-tuned from it. `key` is provider/model, with :region if it has one. `steady` are the
-    rates of every request, None if dates, tiers or peaks decide or there is no price.
-    """
+    `service_tiers` maps each offered tier to the decimal multiplier of its token prices; `batch_multiplier` is that of
+    the provider's batch API ("": it takes no lines of this model), and `batch_cache_multiplier` that of cached input
+    there, if it differs. `responses_api`: it is also served by OpenAI's Responses API, besides the protocol of its
+    entry. `formats` are its audio output formats; `image_sizes`, `image_ratios` and `image_qualities` are the values
+    that it accepts for images (() = any); `image_tokens` is the maximum token count of an image by `quality/size`;
+    `max_inputs` is the number of texts, images or documents that one call accepts. `fine_tune_prices` are those of
+    models that are fine-tuned from it. `key` is provider/model, with :region if it has one. `steady` are the rates of
+    every request, None if dates, tiers or peaks decide or there is no price."""
 
     provider: str
     model: str
@@ -283,8 +281,8 @@ class Mapping:
     max_streamed_n: int = 0
     realtime: bool = False
     service_tiers: dict[str, str] = field(default_factory=dict)
-    batch_price: str = ""
-    batch_cache_price: str = ""
+    batch_multiplier: str = ""
+    batch_cache_multiplier: str = ""
     supported_parameters: tuple[str, ...] = ()
     supported_tool_choices: tuple[str, ...] = ()
     video_sizes: tuple[str, ...] = ()

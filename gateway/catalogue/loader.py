@@ -6,6 +6,7 @@ from calendar import month_name
 from collections.abc import Callable, Iterable
 from collections.abc import Mapping as Environment
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -415,8 +416,8 @@ def _provider_mistakes(provider: Provider, where: TomlPlace | str) -> list[str]:
         ]
     if provider.batch_api and provider.batch_api not in BATCH_APIS:
         problems.append(f"{where}: there is no batch API {provider.batch_api!r}; there are {', '.join(BATCH_APIS)}")
-    if bool(provider.batch_api) != bool(provider.batch_price):
-        problems.append(f"{where}: batch_api and batch_price belong together")
+    if bool(provider.batch_api) != bool(provider.batch_multiplier):
+        problems.append(f"{where}: batch_api and batch_multiplier belong together")
     if any(not text for text in provider.service_tiers.values()):
         problems.append(f"{where}: service_tiers needs a multiplier for each tier")
     return problems
@@ -465,14 +466,20 @@ def _is_first_party(provider: Provider, vendor: str) -> bool:
     return bool(vendor) and vendor == provider.sources.get("maker", "")
 
 
+_compile = cache(re.compile)  # of patterns of providers, for each of their models
+
+
 def _finish_mapping(fields: dict[str, Any], provider: Provider, where: TomlPlace | str, problems: list[str]) -> Mapping:
     tiers = fields.get("service_tiers")
     if tiers:
         full = {name: text or provider.service_tiers.get(name, "") for name, text in tiers.items()}
         problems.extend(f"{where}: no multiplier for tier {name}" for name, text in full.items() if not text)
         fields = fields | {"service_tiers": {name: text for name, text in full.items() if text}}
-    if provider.batch_price and "batch_price" not in fields and re.search(provider.batch_models, fields["model"]):
-        fields = fields | {"batch_price": provider.batch_price, "batch_cache_price": provider.batch_cache_price}
+    if provider.batch_multiplier and "batch_multiplier" not in fields:
+        taken = _compile(provider.batch_models)
+        if taken.search(fields["model"]):
+            price, cached = provider.batch_multiplier, provider.batch_cache_multiplier
+            fields = {**fields, "batch_multiplier": price, "batch_cache_multiplier": cached}
     usual = usual_prices(fields, provider)
     if usual:
         fields = fields | {"prices": tuple(with_tools(prices, usual) for prices in fields.get("prices", ()))}

@@ -85,7 +85,7 @@ def multiplier(mapping: Mapping, service_tier: str) -> tuple[int, int]:
     denominator = 1
     if service_tier not in ORDINARY_TIERS:
         for name in service_tier.split(TIERS_JOINED):
-            text = mapping.batch_price if name == BATCH_TIER else mapping.service_tiers.get(name)
+            text = mapping.batch_multiplier if name == BATCH_TIER else mapping.service_tiers.get(name)
             if text:
                 over, under = _fraction(text)
             else:
@@ -200,8 +200,8 @@ def cost_of(usage: Usage, mapping: Mapping, at_us: int, service_tier: str = "") 
         _add(charge, "reasoning", (thought * (rates.internal_reasoning or 0) * numerator + half) // scale)
     if usage.cache_read or usage.cache_write or usage.cache_write_1h:
         _add_cached(charge, usage, rates, numerator, scale)
-        if mapping.batch_cache_price and BATCH_TIER in service_tier.split(TIERS_JOINED):
-            _price_apart(charge, usage, rates, mapping.batch_cache_price)
+        if mapping.batch_cache_multiplier and BATCH_TIER in service_tier.split(TIERS_JOINED):
+            _price_apart(charge, usage, rates, mapping.batch_cache_multiplier)
     if rates.request or any(READ_OTHER_COUNTS(usage)):
         for name, tokens, rate in _media_buckets(usage, rates, prompt, completion):
             _add(charge, name, (tokens * rate * numerator + half) // scale)

@@ -269,7 +269,8 @@ def test_a_long_conversation_in_the_cache_is_answered_without_credits(cached, up
     numbers = count()
     assert until(lambda: respond(cached, ident, f"Other {next(numbers)}").status_code == 402)
     calls = len(upstream.calls)
-    answers = [respond(cached, ident, "More") for _ in range(12)]
-    assert answers[0].headers["x-llmgateway-cache"] == "HIT"
-    assert answers[-1].status_code == 402, "it is read a few times only"
+    assert respond(cached, ident, "More").headers["x-llmgateway-cache"] == "HIT"
+    # Another one is allowed every two seconds, so a slow machine needs more of them.
+    refused = until(lambda: respond(cached, ident, "More").status_code == 402)
+    assert refused, "it is read a few times only"
     assert len(upstream.calls) == calls

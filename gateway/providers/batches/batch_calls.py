@@ -48,7 +48,7 @@ class BatchCalls:
     def codec_of(self, target: Target) -> BatchCodec | None:
         """Return the codec of the target's batch API; None where it has none, or is not set up for it."""
         codec = self._codecs.get(target.provider.batch_api)
-        if codec is None or not target.mapping.batch_price or not codec.serves(target):
+        if codec is None or not target.mapping.batch_multiplier or not codec.serves(target):
             return None
         return codec
 

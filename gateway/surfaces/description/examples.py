@@ -31,7 +31,7 @@ TEXTS = {
     "allowedModel": "gpt-4o-mini",
     "apiKeyDescription": "CI",
     "arguments": "{}",
-    "batch_price": "0.5",
+    "batch_multiplier": "0.5",
     "cacheMarkers": "automatic",
     "callbackSecret": "whsec_" + "0" * 32,
     "citation_quality": "accurate",

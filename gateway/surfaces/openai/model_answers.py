@@ -22,8 +22,8 @@ Pricing = Annotated[dict[str, Any], Meta(extra_json_schema=describe_answer(Prici
 
 
 class ProviderMappingAnswer(ModelApiAnswer):
-    """A provider of a model. `batch_price` is the factor of its token prices for lines of batches, which its batch API
-    serves; "" without one."""
+    """A provider of a model. `batch_multiplier` is the multiplier of its token prices for lines of batches, which its
+    batch API serves; "" without one."""
 
     providerId: str
     externalId: str
@@ -44,7 +44,7 @@ class ProviderMappingAnswer(ModelApiAnswer):
     min_cacheable_tokens: int
     max_output: int
     stability: str
-    batch_price: str
+    batch_multiplier: str
 
 
 # An entry of a provider, or its JSON.

@@ -452,7 +452,7 @@ def _provider_entry(catalogue: Catalogue, mapping: Mapping, at_us: int) -> Provi
         min_cacheable_tokens=mapping.min_cacheable_tokens,
         max_output=mapping.max_output,
         stability=mapping.stability,
-        batch_price=mapping.batch_price,
+        batch_multiplier=mapping.batch_multiplier,
     )
 
 

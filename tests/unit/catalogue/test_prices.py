@@ -379,7 +379,7 @@ BATCHED = {"prompt": "0.000003", "completion": "0.000015", "input_cache_read": "
 
 
 def test_a_batch_multiplies_every_token_price_and_no_other():
-    mapping = priced({**BATCHED, "web_search": "0.01"}, batch_price="0.5")
+    mapping = priced({**BATCHED, "web_search": "0.01"}, batch_multiplier="0.5")
     usage = Usage(input=1001, cache_read=333, output=777, searches=2)
     listed, batched = cost_of(usage, mapping, NOON), cost_of(usage, mapping, NOON, "batch")
     assert (batched.input, batched.output, batched.cached_input) == (1_501_500, 5_827_500, 49_950)
@@ -388,7 +388,7 @@ def test_a_batch_multiplies_every_token_price_and_no_other():
 
 
 def test_cached_input_of_a_batch_has_its_own_price_where_its_provider_states_one():
-    mapping = priced(BATCHED, batch_price="0.5", batch_cache_price="1")
+    mapping = priced(BATCHED, batch_multiplier="0.5", batch_cache_multiplier="1")
     charge = cost_of(Usage(input=1000, cache_read=333, output=10), mapping, NOON, "batch")
     assert (charge.input, charge.cached_input, charge.output) == (1_500_000, 99_900, 75_000)
     assert charge.total == 1_674_900
@@ -402,7 +402,7 @@ def test_a_batch_multiplies_the_price_of_a_region_and_of_a_long_prompt():
             "completion": "0.000002",
             "tiers": [{"up_to": 1000, "prompt": "0.000001"}, {"prompt": "0.000004"}],
         },
-        batch_price="0.5",
+        batch_multiplier="0.5",
         service_tiers={"us": "1.1"},
     )
     assert cost_of(Usage(input=1000), mapping, NOON, "batch").total == 500_000
@@ -411,7 +411,7 @@ def test_a_batch_multiplies_the_price_of_a_region_and_of_a_long_prompt():
 
 
 def test_the_bound_of_a_batch_is_that_of_its_price():
-    mapping = priced(BATCHED, batch_price="0.5")
+    mapping = priced(BATCHED, batch_multiplier="0.5")
     listed, batched = highest_rates(mapping, NOON), highest_rates(mapping, NOON, "batch")
     assert (batched.input, batched.output) == (listed.input // 2, listed.output // 2)
 

@@ -64,7 +64,7 @@ MAPPING_FIELDS = set(
         "supportsVideoAudio",
         "supportsVideoWithoutAudio",
         "pricing",
-        "batch_price",
+        "batch_multiplier",
         "streaming",
         "vision",
         "realtime",
