@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs
 
-import anthropic
 from fakes import anthropic as anthropic_fake
 from fakes import google as google_fake
 from fakes.anthropic_checks import Refused as AnthropicRefused
@@ -127,7 +126,9 @@ class FakeAnthropicBatches(BatchFake, anthropic_fake.FakeAnthropic):
             "archived_at": None,
             "results_url": f"https://elsewhere.invalid/{batch.ident}/results" if ended else None,
         }
-        anthropic.types.messages.MessageBatch.model_validate(shown)
+        from anthropic.types.messages import MessageBatch
+
+        MessageBatch.model_validate(shown)
         return shown
 
     def _results(self, batch: KeptBatch) -> bytes:
@@ -143,8 +144,10 @@ class FakeAnthropicBatches(BatchFake, anthropic_fake.FakeAnthropic):
         lines += [
             {"custom_id": ident, "result": {"type": word}} for ident, _ in batch.lines if ident not in batch.results
         ]
+        from anthropic.types.messages import MessageBatchIndividualResponse
+
         for line in lines:
-            anthropic.types.messages.MessageBatchIndividualResponse.model_validate(line)
+            MessageBatchIndividualResponse.model_validate(line)
         return b"\n".join(json.dumps(line).encode() for line in lines)
 
 
