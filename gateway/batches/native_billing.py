@@ -80,9 +80,9 @@ def bill_unread(
         discount_nusd=charge.saved if ppm else None,
         tags=json.encode({"batch": job.id}).decode(),
     )
-    fund = batch.funds.by_id(hold, settlements.spending) if hold else None
-    rows = [write_row(record, fund.budget_set.teams if fund is not None and charge.total else None)]
-    if charge.total and fund is not None:
+    fund = batch.funds.for_unread(hold, job.organization, settlements.spending) if charge.total else None
+    rows = [write_row(record, fund.budget_set.teams if fund is not None else None)]
+    if fund is not None:
         rows += write_groups(record.request, 0, fund.budget_set.groups)
         rows += fund.charge(charge.total, mode == CREDITS)
     statement, values = result

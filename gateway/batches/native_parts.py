@@ -85,16 +85,18 @@ class NativeBatch(NamedTuple):
         known = self.results.numbers(part.batch)
         return [number for number in self.rows.lines_of(part.id) if number not in known]
 
-    def end_unfinished(self, part: ProviderBatchRow, numbers: list[int], message: str) -> None:
+    def end_unfinished(
+        self, part: ProviderBatchRow, numbers: list[int], message: str, code: str | None = "batch_not_executed"
+    ) -> None:
         """Let lines be sent as requests, or give them an error."""
         if self.sends_again:
             self.rows.divert(part.id, numbers)
-        if self.sends_again or self.is_ending:
+        if self.sends_again or self.is_ending or not numbers:
             return
         wanted = set(numbers)
         for line in self.lines():
             if line.number in wanted:
-                self.write_error(line, UpstreamFailed(message, code="batch_not_executed"))
+                self.write_error(line, UpstreamFailed(message, code=code))
 
     def write_error(self, line: InputLine, error: GatewayError) -> None:
         """Record an error as the result of a line, which costs nothing."""
@@ -109,7 +111,8 @@ class NativeBatch(NamedTuple):
         """Try a part again later, after a call that failed: longer each time."""
         wait_s = min(FIRST_POLL_S * 2 ** min(part.polls, 10), MAX_TROUBLE_S)
         reason = error.message[:MAX_REASON]
-        return self.rows.change(part, polls=part.polls + 1, next_at=self.later(wait_s), reason=reason)
+        next_at = self.later(wait_s)
+        return self.rows.change(part, polls=part.polls + 1, misses=part.misses, next_at=next_at, reason=reason)
 
 
 def mode_of(task: BatchTask, settings: BatchSettings) -> str:

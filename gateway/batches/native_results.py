@@ -1,13 +1,12 @@
 """Follows batches at providers: polls their states, reads their results, and ends what expired, was cancelled or lost.
 
-Results come in any order and may be large. They are downloaded to a temporary file, and then delivered in the order of
-the lines, each as the response of its request. A crash at any moment only repeats the download: lines with a result are
-skipped.
+Results come in any order and may be large. They are downloaded to a temporary file (`result_index`), and then delivered
+in the order of the lines, each as the response of its request. A crash at any moment only repeats the download: lines
+with a result are skipped.
 """
 
 import logging
 import threading
-from array import array
 from collections.abc import Iterator, Mapping
 from functools import partial
 
@@ -18,65 +17,29 @@ from gateway.batches.native_billing import bill_unread
 from gateway.batches.native_parts import FIRST_POLL_S, MAX_POLL_S, POLL_GROWTH, NativeBatch, is_final
 from gateway.batches.native_rows import CLOSED, CREATING, LOST, READING, WORKING, ProviderBatchRow
 from gateway.batches.native_sending import RETRIED, NativeSending
+from gateway.batches.result_index import ForeignResults, ResultIndex, download
 from gateway.billing.batch_reservation import DeliveredLine
 from gateway.clock import HOUR_US, SECOND_US
 from gateway.engine.batch_lines import LineReply
 from gateway.errors import GatewayError, NotFound, Unavailable, UpstreamFailed
-from gateway.providers.batches.batch_codec import ENDED, MAX_DIGITS, NOT_RUN, ProviderBatch, ResultLine
+from gateway.providers.batches.batch_codec import ENDED, NOT_RUN
 from gateway.providers.batches.batch_codec import REFUSED as PROVIDER_REFUSED
 from gateway.providers.protocol import Target
-from gateway.runtime.large_files import StoredFile
 from gateway.runtime.threads import Job, work_for
 
 CANCELED_HERE = "cancelled"  # the reason of a part that was cancelled at its provider
 MAX_LOST = 2  # batches for a provider that lost them, before their lines have an error
 MAX_MISSES = 3  # answers in succession by which the provider does not know a batch
+MAX_FAILURES = 20  # lines that cannot be delivered now, before the others wait too
 GONE = (404, 410)
 GIVEN_UP_US = 48 * HOUR_US  # after the end of its window, in which a provider may still end a batch
 UNAVAILABLE = Unavailable.status
 NOT_EXECUTED = "The provider's batch ended before this request was executed."
+UNREADABLE_RESULT = "The provider's result of this request cannot be read."
 LOST_BATCH = "The provider does not know the batch of this request any more."
 NO_TARGET = "The model, the provider or the credential of this batch is gone."
 
 log = logging.getLogger("gateway")
-
-
-class ForeignResults(Exception):
-    """The results are those of another batch."""
-
-
-class ResultIndex:
-    """Results in a temporary file, found by the number of their line."""
-
-    def __init__(self, spool_dir: str) -> None:
-        self._file = StoredFile(spool_dir)
-        self._places: dict[int, int] = {}
-        self._starts = array("q")
-        self._sizes = array("q")
-        self._statuses = array("i")
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._places
-
-    def add(self, number: int, result: ResultLine) -> None:
-        """Add a result; of several for one line the first counts."""
-        if number in self._places:
-            return
-        self._places[number] = len(self._starts)
-        self._starts.append(len(self._file))
-        self._sizes.append(len(result.body))
-        self._statuses.append(result.status)
-        self._file.write(result.body)
-
-    def status(self, number: int) -> int:
-        return self._statuses[self._places[number]]
-
-    def body(self, number: int) -> bytes:
-        place = self._places[number]
-        return self._file.read(self._sizes[place], self._starts[place])
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class NativeResults:
@@ -184,63 +147,52 @@ class NativeResults:
         index = ResultIndex(batch.services.spool_dir)
         try:
             holds = self._rows.lines_of(part.id)
-            self._download(part, target, index, holds)
-            unfinished = self._deliver_all(part, target, index, holds)
+            left = holds.keys() - batch.results.numbers(part.batch)
+            download(self._calls, part, target, index, left)
+            unfinished = self._deliver_all(part, target, index, {number: holds[number] for number in left})
         except ForeignResults:
             self._sending.refuse(part._replace(upload=""), "The batch was that of another application.", None)
-            return
-        except GatewayError as error:
-            if isinstance(error, Unavailable) and not error.upstream_status:
-                raise
-            batch.put_off(part, error)
             return
         finally:
             index.close()
         if unfinished is None:
             return
-        batch.end_unfinished(part, unfinished, NOT_EXECUTED)
+        if index.is_cut:
+            batch.end_unfinished(part, [number for number in unfinished if number in index], NOT_EXECUTED)
+            self._rows.change(part, next_at=batch.later(0))
+            return
+        if index.error is not None and index.error.upstream_status not in GONE:
+            batch.put_off(part, index.error)
+            return
+        if index.error is not None or index.unreadable or index.strange:
+            # Another download may have what this one lacks.
+            if part.misses + 1 < MAX_MISSES:
+                batch.put_off(part._replace(misses=part.misses + 1), index.error or UpstreamFailed(UNREADABLE_RESULT))
+                return
+            log.warning("results of the batch %s of %s cannot be read", part.remote, part.provider)
+        unread = [number for number in unfinished if number in index.unreadable]
+        batch.end_unfinished(part, unread, UNREADABLE_RESULT, code=None)
+        batch.end_unfinished(part, [number for number in unfinished if number not in index.unreadable], NOT_EXECUTED)
         part = self._rows.change(part, state=CLOSED, ended_at=batch.clock.now_us())
         try:
             self._calls.delete(part.remote, part.upload, tuple(part.files.split()), target)
         except GatewayError as error:
             log.warning("files of a batch remain at %s until they expire: %s", part.provider, error.message)
 
-    def _download(self, part: ProviderBatchRow, target: Target, index: ResultIndex, lines: Mapping[int, str]) -> None:
-        """Read the results of a part's lines. ForeignResults, UpstreamFailed."""
-        ended = ProviderBatch(part.remote, ENDED, part.word, files=tuple(part.files.split()))
-        results = self._calls.results(ended, target)
-        begin = f"{part.id}-"
-        try:
-            for result in results:
-                name, number = result.custom_id[: len(begin)], result.custom_id[len(begin) :]
-                if name != begin:
-                    raise ForeignResults
-                if not number.isdecimal() or len(number) > MAX_DIGITS:
-                    raise UpstreamFailed("The provider named a line that it was not sent.")
-                if int(number) in lines:  # not one that is sent in another way since an earlier download
-                    index.add(int(number), result)
-        finally:
-            close = getattr(results, "close", None)
-            if close is not None:
-                close()
-
     def _deliver_all(
         self, part: ProviderBatchRow, target: Target, index: ResultIndex, holds: Mapping[int, str]
     ) -> list[int] | None:
         """Deliver the results in the order of the lines. Return the numbers of lines that are not finished; None where
-        this worker lost the batch meanwhile."""
+        this worker lost the batch meanwhile, or some lines could not be delivered now."""
         batch = self._batch
-        known = batch.results.numbers(part.batch)
-        unfinished = [number for number in holds if number not in known and number not in index]
-        wanted = (
-            line for line in batch.lines() if line.number in holds and line.number in index and line.number not in known
-        )
+        unfinished = [number for number in holds if number not in index]
+        wanted = (line for line in batch.lines() if line.number in holds and line.number in index)
         taking = threading.Lock()
         failures: list[GatewayError] = []
 
         def deliver_some(lines: Iterator[InputLine]) -> None:
             work_for(part.organization)
-            while batch.may_go() and not failures:
+            while batch.may_go() and len(failures) < MAX_FAILURES:
                 with taking:
                     line = next(lines, None)
                 if line is None:
@@ -257,9 +209,12 @@ class NativeResults:
         deliverers = [Job(deliver_some, wanted) for _ in range(batch.parallel)]
         for deliverer in deliverers:
             deliverer.result()
+        if not batch.may_go():
+            return None
         if failures:
-            raise failures[0]
-        return unfinished if batch.may_go() else None
+            batch.put_off(part, failures[0])
+            return None
+        return unfinished
 
     def _deliver(self, part: ProviderBatchRow, target: Target, line: InputLine, reply: LineReply, hold: str) -> None:
         """Record the result of a line, with its usage row."""

@@ -261,6 +261,7 @@ class BatchFunds:
         self.batch = batch
         self._is_claimed = is_claimed
         self._funds: dict[Payer, HeldFund | None] = {}
+        self._others: dict[str, HeldFund] = {}  # by the ids that lines have
 
     def of(self, payer: Payer, spending: Spending) -> HeldFund | None:
         """Return the hold for a payer; None where limits changed since it was placed. Unavailable."""
@@ -276,14 +277,27 @@ class BatchFunds:
             self._holds.place(hold_id(self.batch, payer), payer, NOTHING)
             self._funds.pop(payer, None)
 
-    def by_id(self, ident: str, spending: Spending) -> HeldFund | None:
-        """Return the hold with an id, for a line without a known payer, for example of a deleted key; None when the
-        hold has ended. Unavailable."""
-        for fund in self._funds.values():
-            if fund is not None and fund.ident == ident:
+    def for_unread(self, ident: str, organization: str, spending: Spending) -> HeldFund:
+        """Return what pays for a line without a known payer, for example of a deleted key: the hold with an id, or
+        another one of the batch where limits changed since it was placed. Unavailable."""
+        fund = self._others.get(ident)
+        if fund is None:
+            fund = self._others[ident] = self._find_other(ident, organization, spending)
+        return fund
+
+    def _find_other(self, ident: str, organization: str, spending: Spending) -> HeldFund:
+        for known in self._funds.values():
+            if known is not None and known.ident == ident:
+                return known
+        payer = Payer("", "", organization, True)
+        last = hold_id(self.batch, payer)
+        for candidate in (*filter(None, (ident,)), *self._holds.with_prefix(f"{self.batch}:"), last):
+            if candidate == last:
+                self._holds.place(last, payer, NOTHING)
+            fund = HeldFund(self._holds, candidate, payer, spending, self._is_claimed)
+            if fund.load():
                 return fund
-        fund = HeldFund(self._holds, ident, Payer("", "", "", False), spending, self._is_claimed)
-        return fund if fund.load() else None
+        raise Unavailable("The hold of a batch cannot be read.")
 
     def trim(self) -> None:
         """Return to the budgets what holds that grow with their lines have left. Unavailable."""

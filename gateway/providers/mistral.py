@@ -16,6 +16,7 @@ from gateway.providers.batches.batch_codec import (
     BatchLot,
     FoundBatches,
     ProviderBatch,
+    SoughtBatch,
     body_of,
     count_of,
     read_struct,
@@ -97,10 +98,14 @@ class MistralBatchApi(OpenAIBatchApi):
         call.url += "?" + urlencode({"page": following or "0", "page_size": PAGE})
         return call
 
-    def read_search(self, reply: UpstreamReply, name: str, count: int, since: int) -> FoundBatches:
-        """Return the job with this name, if it is among the newest."""
+    def read_search(self, reply: UpstreamReply, sought: SoughtBatch, following: str) -> FoundBatches:
+        """Return the job with this name, if it is on this page. Pages have numbers, and jobs that are created meanwhile
+        only move the one that is sought to a later page."""
         jobs: list[_SentJob] = read_struct(PAGES, reply.read_all()).data
-        return FoundBatches(tuple(_batch_of(job) for job in jobs if (job.metadata or {}).get(NAME_KEY) == name))
+        found = tuple(_batch_of(job) for job in jobs if (job.metadata or {}).get(NAME_KEY) == sought.name)
+        older = any(0 < count_of(job.created_at) < sought.since for job in jobs)
+        is_last = len(jobs) < PAGE or older or found
+        return FoundBatches(found, "" if is_last else str(count_of(following) + 1))
 
     def cancel(self, ident: str, target: Target) -> Call:
         """Return the call that cancels a job."""

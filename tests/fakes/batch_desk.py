@@ -36,7 +36,8 @@ class Desk:
     `lost_replies`: so many creations succeed without an answer. `failed_creations`: so many creations are answered with
     500, and create nothing. `partial`: a batch expires after this many lines.
     `refused`: a batch fails at once for this reason. `busy`: numbers of lines that the provider could not serve for the
-    moment. `shuffled`: results come in the reverse order. `absent`: there is no batch API.
+    moment. `spoilt`: numbers of lines whose results are broken off. `shuffled`: results come in the reverse order.
+    `absent`: there is no batch API.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -49,6 +50,7 @@ class Desk:
     partial: int | None = None
     refused: str = ""
     busy: tuple[int, ...] = ()
+    spoilt: tuple[int, ...] = ()
     shuffled: bool = True
     absent: bool = False
     numbers: Iterator[int] = NUMBERS
@@ -78,6 +80,22 @@ class Desk:
             number = int(custom_id.rpartition("-")[2])
             batch.results[custom_id] = (0, None) if number in self.busy else answer(body)
         batch.state = "ended" if self.partial is None else "expired"
+
+    def file_of(self, lines: list[Any], name: str = "custom_id") -> bytes:
+        """Return a file of results, which `name` their lines."""
+        written = []
+        for line in lines:
+            text = json.dumps(line).encode()
+            named = json.dumps(line[name]).encode()
+            is_spoilt = int(line[name].rpartition("-")[2]) in self.spoilt
+            written.append(text[: text.index(named) + len(named) + 9] if is_spoilt else text)
+        return b"\n".join(written)
+
+    def page_of(self, size: int, after: str = "") -> tuple[list[KeptBatch], bool]:
+        """Return a page of the batches, the newest first, and whether others follow."""
+        found = list(self.batches.values())[::-1]
+        start = next((place for place, one in enumerate(found, 1) if one.ident == after), 0)
+        return found[start : start + size], start + size < len(found)
 
     def ordered(self, batch: KeptBatch) -> list[tuple[str, tuple[int, Any]]]:
         found = list(batch.results.items())
@@ -125,7 +143,7 @@ class BatchFake:
         if not lines:
             return ""
         ident = self.desk.new("file-")
-        self.desk.files[ident] = b"\n".join(json.dumps(line).encode() for line in lines)
+        self.desk.files[ident] = self.desk.file_of(lines)
         return ident
 
 

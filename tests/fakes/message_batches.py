@@ -46,11 +46,11 @@ class FakeAnthropicBatches(BatchFake, anthropic_fake.FakeAnthropic):
                 call.body = json.loads(payload)
                 return self._show(desk.begin("msgbatch_", self._read(environ, call), {}))
             case ("GET",):
-                found = sorted(desk.batches.values(), key=lambda one: one.ident, reverse=True)
                 query = parse_qs(environ.get("QUERY_STRING", ""))
-                page = found[: int(query["limit"][0])]
+                page, more = desk.page_of(int(query["limit"][0]), query.get("after_id", [""])[0])
                 shown = [self._show(one) for one in page]
-                return {"data": shown, "has_more": False, "first_id": None, "last_id": None}
+                last = page[-1].ident if page else None
+                return {"data": shown, "has_more": more, "first_id": page[0].ident if page else None, "last_id": last}
             case ("GET", ident):
                 batch = self._known(ident)
                 desk.advance(batch, self._answer_line)
@@ -148,7 +148,7 @@ class FakeAnthropicBatches(BatchFake, anthropic_fake.FakeAnthropic):
 
         for line in lines:
             MessageBatchIndividualResponse.model_validate(line)
-        return b"\n".join(json.dumps(line).encode() for line in lines)
+        return self.desk.file_of(lines)
 
 
 class FakeGoogleBatches(BatchFake, google_fake.FakeGoogle):
@@ -180,16 +180,18 @@ class FakeGoogleBatches(BatchFake, google_fake.FakeGoogle):
             call.body = json.loads(payload)
             call.model = path.removeprefix("/v1beta/models/").partition(":")[0]
             return self._show(self._create(call))
-        return self._answer_about(method, *path.removeprefix("/v1beta/").partition(":")[::2])
+        return self._answer_about(parse_qs(call.query), method, *path.removeprefix("/v1beta/").partition(":")[::2])
 
-    def _answer_about(self, method: str, name: str, verb: str) -> Any:
+    def _answer_about(self, query: dict[str, list[str]], method: str, name: str, verb: str) -> Any:
         desk = self.desk
         if method == "DELETE" and (name in desk.files or name in desk.batches):
             (desk.files if name in desk.files else desk.batches).pop(name)
             desk.deleted.append(name)
             return {}
         if (method, name) == ("GET", "batches"):
-            return {"operations": [self._show(one) for one in list(desk.batches.values())[::-1]]}
+            page, more = desk.page_of(int(query["pageSize"][0]), query.get("pageToken", [""])[0])
+            shown = {"operations": [self._show(one) for one in page]}
+            return shown | ({"nextPageToken": page[-1].ident} if more else {})
         batch = desk.batches.get(name)
         if batch is None:
             raise GoogleRefused("Requested entity was not found.", status=404)
@@ -247,7 +249,7 @@ class FakeGoogleBatches(BatchFake, google_fake.FakeGoogle):
                 error = {"code": code, "message": "Scripted."}
                 lines.append({"key": key, "response": body} if status == 200 else {"key": key, "error": error})
             name = f"files/{self.desk.new('r')}"
-            self.desk.files[name] = b"\n".join(json.dumps(line).encode() for line in lines)
+            self.desk.files[name] = self.desk.file_of(lines, "key")
             batch.files = (name,)
         good = sum(status == 200 for status, _ in batch.results.values())
         metadata = {

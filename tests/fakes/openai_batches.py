@@ -87,11 +87,8 @@ class FakeOpenAIBatches(BatchFake, openai_fake.FakeOpenAI):
                 call.body = json.loads(payload)
                 return self._show(self._create(call.body))
             case ("GET", "batches"):
-                found = sorted(desk.batches.values(), key=lambda one: one.ident, reverse=True)
                 query = parse_qs(environ.get("QUERY_STRING", ""))
-                after = query.get("after", ["~"])[0]
-                page = [one for one in found if one.ident < after or after == "~"][: int(query["limit"][0])]
-                more = bool(page) and page[-1] is not found[-1]
+                page, more = desk.page_of(int(query["limit"][0]), query.get("after", [""])[0])
                 last = page[-1].ident if page else None
                 return {"object": "list", "data": [self._show(one) for one in page], "has_more": more, "last_id": last}
             case ("GET", "batches", ident):
@@ -246,9 +243,9 @@ class FakeMistralBatches(BatchFake, mistral_fake.FakeMistral):
                 del desk.files[ident]
                 desk.deleted.append(ident)
                 return {"id": ident, "object": "file", "deleted": True}
-        return self._answer_about_job(call, payload, method, *path.removeprefix("/v1/").split("/"))
+        return self._answer_about_job(environ, call, payload, method, *path.removeprefix("/v1/").split("/"))
 
-    def _answer_about_job(self, call: Any, payload: bytes, method: str, *place: str) -> Any:
+    def _answer_about_job(self, environ: dict[str, Any], call: Any, payload: bytes, method: str, *place: str) -> Any:
         desk = self.desk
         match (method, *place):
             case ("POST", "batch", "jobs"):
@@ -259,8 +256,11 @@ class FakeMistralBatches(BatchFake, mistral_fake.FakeMistral):
                 mistralai.client.models.CreateBatchJobRequest.model_validate(call.body)
                 return self._show(desk.begin("job-", self._read(call.body), call.body))
             case ("GET", "batch", "jobs"):
-                found = [self._show(one) for one in list(desk.batches.values())[::-1]]
-                return {"data": found, "object": "list", "total": len(found)}
+                query = parse_qs(environ.get("QUERY_STRING", ""))
+                size = int(query.get("page_size", ["100"])[0])
+                begin = int(query.get("page", ["0"])[0]) * size
+                page = [self._show(one) for one in list(desk.batches.values())[::-1][begin : begin + size]]
+                return {"data": page, "object": "list", "total": len(desk.batches)}
             case ("GET", "batch", "jobs", ident) if ident in desk.batches:
                 batch = desk.batches[ident]
                 desk.advance(batch, self._answer_line)

@@ -22,10 +22,13 @@ from support.batch_books import settled
 from support.shared import Share, Tenant, usage_of
 
 from gateway.accounts import guardrail_changes, keys
-from gateway.batches import batch_runs, native_parts, native_results, native_sending
+from gateway.accounts.limit_drafts import LimitDraft
+from gateway.accounts.spending_limits import SpendingLimits
+from gateway.batches import batch_runs, native_parts, native_results, native_sending, result_index
 from gateway.errors import Unavailable
 from gateway.guardrails.rule_sets import GuardrailRule
 from gateway.limits.budgets import Limits
+from gateway.limits.limit_rules import read_subject
 from gateway.metering.usage_table import UsageRecord
 
 
@@ -207,6 +210,79 @@ def test_a_creation_whose_answer_was_lost_is_found_again(
     created = [call for call in upstream.calls if is_creation(call)]
     assert len(created) == 1, [call.body for call in created]
     assert len(usage_of(gateway)) == 3
+    settled(gateway)
+
+
+@every_vendor
+def test_a_lost_creation_is_found_behind_many_batches_of_others(
+    client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor
+):
+    desk, begin_at_desk = upstream.desk, upstream.desk.begin
+
+    def begin_before_others(prefix: str, lines: list[Any], body: dict[str, Any]) -> Any:
+        own = begin_at_desk(prefix, lines, body)
+        for _ in range(250):
+            about = {key: value for key, value in body.items() if key not in ("metadata", "name")} | {"name": "other"}
+            begin_at_desk(prefix, [("other-1", {}), ("other-2", {})], about)
+        return own
+
+    desk.begin = begin_before_others
+    desk.lost_replies = 1
+    done = run(gateway, client, begin(client, [chat_line(number, vendor) for number in range(3)]).id)
+    assert (done.status, done.request_counts.completed) == ("completed", 3), done
+    assert len([call for call in upstream.calls if is_creation(call)]) == 1 and len(usage_of(gateway)) == 3
+    settled(gateway)
+
+
+@pytest.mark.parametrize("sending", ["auto", "native"])
+@every_vendor
+def test_a_result_that_cannot_be_read_keeps_no_other_line_waiting(
+    client: OpenAI, gateway: Tenant, upstream: Any, vendor: Vendor, sending: str
+):
+    upstream.desk.spoilt = (2,)
+    done = run(gateway, client, begin(client, [chat_line(number, vendor) for number in range(5)], sending=sending).id)
+    answered = 5 if sending == "auto" else 4  # it is sent as a request, or has an error
+    assert (done.status, done.request_counts.completed) == ("completed", answered), done
+    tiers = sorted(json.loads(row.extra or "{}").get("tier", "") for row in usage_of(gateway) if row.cost_nusd)
+    assert tiers == [""] * (answered - 4) + ["batch"] * 4
+    if sending == "native":
+        (error,) = [json.loads(line) for line in client.files.content(done.error_file_id).text.splitlines()]
+        assert error["custom_id"] == "line-1" and error["response"]["status_code"] == 502
+        assert error["response"]["body"]["error"]["code"] == "upstream_error"
+    settled(gateway)
+
+
+def test_results_larger_than_one_download_are_read_in_several(
+    client: OpenAI, gateway: Tenant, upstream: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(result_index, "SPOOL_BYTES", 3000)
+    upstream.script(*[Answer("A long answer. " * 70) for _ in range(12)])
+    done = run(gateway, client, begin(client, [chat_line(number, VENDORS["openai"]) for number in range(12)]).id)
+    assert (done.status, done.request_counts.completed) == ("completed", 12), done
+    assert len(usage_of(gateway)) == 12
+    downloads = [call for call in upstream.calls if call.path.endswith("/content")]
+    assert len(downloads) >= 6
+    settled(gateway)
+
+
+def test_a_file_of_endless_results_is_not_read_to_its_end(
+    client: OpenAI, gateway: Tenant, upstream: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(result_index, "SPARE_RESULTS", 5)
+    desk, file_of = upstream.desk, upstream.desk.file_of
+    desk.file_of = lambda lines, name="custom_id": file_of(lines) + b"\n" + b"\n".join([file_of(lines[:1])] * 1000)
+    read = gateway.services.engine.lines.calls.results
+    yielded: list[int] = []
+
+    def count(*given: Any) -> Iterator[Any]:
+        for result in read(*given):
+            yielded.append(1)
+            yield result
+
+    monkeypatch.setattr(gateway.services.engine.lines.calls, "results", count)
+    done = run(gateway, client, begin(client, [chat_line(number, VENDORS["openai"]) for number in range(3)]).id)
+    assert (done.status, done.request_counts.completed) == ("completed", 3), done
+    assert len(yielded) <= 9 * native_results.MAX_MISSES and len(usage_of(gateway)) == 3
     settled(gateway)
 
 
@@ -432,6 +508,42 @@ def test_lines_of_a_revoked_key_are_billed(client: OpenAI, gateway: Tenant, upst
     assert [row.finish for row in rows] == ["undelivered"] * 3
     for row in rows:
         assert_half_price(gateway, row)
+    settled(gateway)
+
+
+@pytest.mark.parametrize("up_to_limit", [True, False])
+def test_lines_of_a_revoked_key_are_billed_although_limits_changed(
+    client: OpenAI, gateway: Tenant, upstream: Any, monkeypatch: pytest.MonkeyPatch, up_to_limit: bool
+):
+    """The hold that a line names was never placed, because its budgets are those of the changed limits."""
+    services = gateway.services
+    upstream.desk.held = True
+    metadata = {"up_to_limit": "true"} if up_to_limit else {}
+    batch = begin(client, [chat_line(number, VENDORS["openai"]) for number in range(3)], metadata=metadata)
+    with monkeypatch.context() as stopped:
+        checked: list[bool] = []
+
+        def stop(sending: Any) -> None:
+            checked.append(True)
+            raise Unavailable("The worker was suspended.")
+
+        stopped.setattr(native_sending.NativeSending, "collect", stop)
+        run(gateway, client, batch.id, lambda: bool(checked))
+        time.sleep(0.4)
+    draft = LimitDraft((read_subject("organization"),), 10**12)
+    SpendingLimits(services.store.database, services.store.control).put(gateway.organization_id, "new", draft, actor="")
+    let_others_claim(gateway, batch.id)
+    run(gateway, client, batch.id, lambda: bool(upstream.desk.batches))
+    key = services.accounts.authentication.caller(gateway.key).key_id
+    keys.revoke(services.store.database, services.store.control, key, actor="test")
+    database = services.store.database
+    if up_to_limit:  # and what was placed with the lines has ended
+        for (ident,) in database.query_rows("SELECT id FROM hold WHERE id LIKE ?", (f"{batch.id}:%",)):
+            services.engine.batches._holds.release(ident)
+    upstream.desk.held = False
+    run(gateway, None, batch.id, lambda: services.engine.batches.rows.find(batch.id).has_ended)
+    rows = usage_of(gateway)
+    assert [row.finish for row in rows] == ["undelivered"] * 3 and all(row.cost_nusd for row in rows)
     settled(gateway)
 
 

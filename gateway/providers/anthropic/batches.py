@@ -19,6 +19,7 @@ from gateway.providers.batches.batch_codec import (
     FoundBatches,
     ProviderBatch,
     ResultLine,
+    SoughtBatch,
     WrappedLines,
     body_of,
     count_of,
@@ -149,12 +150,12 @@ class AnthropicBatchApi:
         call.url += f"?{query}"
         return call
 
-    def read_search(self, reply: UpstreamReply, name: str, count: int, since: int) -> FoundBatches:
+    def read_search(self, reply: UpstreamReply, sought: SoughtBatch, following: str) -> FoundBatches:
         """Return the batches of this size that were created since then. Their results show which one it is."""
         page: _SentPage = read_struct(PAGES, reply.read_all())
         batches = [_batch_of(one, named=False) for one in page.data]
-        found = tuple(one for one in batches if one.total == count and one.created_at >= since)
-        older = any(0 < one.created_at < since for one in batches)
+        found = tuple(one for one in batches if one.total == sought.count and one.created_at >= sought.since)
+        older = any(0 < one.created_at < sought.since for one in batches)
         last = page.last_id or (page.data[-1].id if page.data else "")
         return FoundBatches(found, last if page.has_more and not older else "")
 

@@ -1,16 +1,18 @@
 """The calls about a provider's batches: created, found again, polled, read, cancelled and deleted."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from gateway.clock import Clock
 from gateway.errors import GatewayError, NotSupported, UpstreamFailed
 from gateway.providers.batches.batch_codec import (
+    UNREADABLE,
     BatchCodec,
     BatchLot,
-    FoundBatches,
     ProviderBatch,
     ResultLine,
+    SoughtBatch,
 )
 from gateway.providers.protocol import Call, Target, UpstreamReply, WireFormat
 from gateway.providers.upstream import Upstreams
@@ -68,14 +70,13 @@ class BatchCalls:
         """Return the batches that may be the one with this name and number of lines, created after `since` (seconds),
         the oldest first."""
         carrier = self._carry(target)
+        sought = SoughtBatch(name, count, since)
         found: list[ProviderBatch] = []
         following = ""
         for _ in range(MAX_PAGES):
             call = carrier.codec.search(following, carrier.target)
 
-            def read(reply: UpstreamReply) -> FoundBatches:
-                return carrier.codec.read_search(reply, name, count, since)
-
+            read = partial(carrier.codec.read_search, sought=sought, following=following)
             page = self._send(carrier, call, read)
             found += page.batches
             following = page.following
@@ -89,17 +90,16 @@ class BatchCalls:
         return self._send(carrier, carrier.codec.status(ident, carrier.target), carrier.codec.read)
 
     def results(self, batch: ProviderBatch, target: Target) -> Iterator[ResultLine]:
-        """Yield the results of an ended batch as they arrive, in any order. The iterator must be closed."""
+        """Yield the results of an ended batch as they arrive, in any order; UNREADABLE ones with at most the first
+        MAX_RESULT_BYTES of what the provider sent. The iterator must be closed."""
         carrier = self._carry(target)
         for call in carrier.codec.results(batch, carrier.target):
             call.stream = True
             reply = self._open(carrier, call, TRANSFER_TIMEOUT_S)
             try:
-                for line in split_lines(reply.chunks(), MAX_RESULT_BYTES):
-                    if len(line) > MAX_RESULT_BYTES:
-                        raise UpstreamFailed("The provider sent a result that is larger than the gateway accepts.")
+                for line in split_lines(reply.chunks(), MAX_RESULT_BYTES, goes_on=True):
                     low_priority_turn()
-                    yield compute_if(len(line) > LARGE, carrier.codec.read_result, line)
+                    yield compute_if(len(line) > LARGE, _read_result, carrier.codec, line)
             finally:
                 reply.close()
 
@@ -146,3 +146,13 @@ class BatchCalls:
             raise error
         finally:
             reply.close()
+
+
+def _read_result(codec: BatchCodec, line: bytes) -> ResultLine:
+    """Return a result, or one that is UNREADABLE: the results of other lines do not depend on it."""
+    if len(line) > MAX_RESULT_BYTES:
+        return ResultLine("", UNREADABLE, line[:MAX_RESULT_BYTES])
+    try:
+        return codec.read_result(line)
+    except UpstreamFailed:
+        return ResultLine("", UNREADABLE, line)

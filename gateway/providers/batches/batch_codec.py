@@ -22,6 +22,7 @@ ENDED = "ended"
 REFUSED = "refused"  # no line ran
 NAME_KEY = "llmgateway"  # of a batch's metadata at the provider: the name that the gateway gave it
 NOT_RUN = 0  # the status of a line that the provider did not run
+UNREADABLE = -1  # the status of a line whose result has no known form
 UNAVAILABLE = 503
 MAX_DIGITS = 15
 
@@ -45,7 +46,8 @@ class ProviderBatch(Struct, frozen=True):
 
 class ResultLine(Struct, frozen=True):
     """The result of a line: the status and the body that the same request would have had as a call. NOT_RUN: the
-    provider did not run it, because the batch expired or was cancelled."""
+    provider did not run it, because the batch expired or was cancelled. UNREADABLE: `body` is what the provider sent,
+    and `custom_id` is unknown."""
 
     custom_id: str
     status: int
@@ -60,6 +62,14 @@ class BatchLot(Struct, frozen=True):
     count: int
     lines: StoredFile
     upload: str = ""
+
+
+class SoughtBatch(Struct, frozen=True):
+    """A batch that is looked for: its name, its number of lines, and a time in seconds since which it was created."""
+
+    name: str
+    count: int
+    since: int
 
 
 class FoundBatches(Struct, frozen=True):
@@ -113,9 +123,8 @@ class BatchCodec(Interface):
         """Return the call for a page of the account's batches, newest first; `following` is where it begins."""
         ...
 
-    def read_search(self, reply: UpstreamReply, name: str, count: int, since: int) -> FoundBatches:
-        """Return the batches that may be the one with this name and number of lines, created after `since`
-        (seconds)."""
+    def read_search(self, reply: UpstreamReply, sought: SoughtBatch, following: str) -> FoundBatches:
+        """Return the batches of a page that may be the one that is sought; `following` is where the page began."""
         ...
 
     def results(self, batch: ProviderBatch, target: Target) -> list[Call]:

@@ -22,6 +22,7 @@ from gateway.providers.batches.batch_codec import (
     FoundBatches,
     ProviderBatch,
     ResultLine,
+    SoughtBatch,
     WrappedLines,
     body_of,
     count_of,
@@ -160,12 +161,12 @@ class GoogleBatchApi:
         query = urlencode({"pageSize": PAGE, **({"pageToken": following} if following else {})})
         return self._call("GET", f"{_place(target, '/batches')}?{query}", target)
 
-    def read_search(self, reply: UpstreamReply, name: str, count: int, since: int) -> FoundBatches:
+    def read_search(self, reply: UpstreamReply, sought: SoughtBatch, following: str) -> FoundBatches:
         """Return the batch with this name, if it is on this page."""
         page: _SentOperations = read_struct(PAGES, reply.read_all())
         batches = [(one.metadata.display_name, _batch_of(one)) for one in page.operations]
-        found = tuple(batch for title, batch in batches if title == name)
-        older = any(0 < batch.created_at < since for _, batch in batches)
+        found = tuple(batch for title, batch in batches if title == sought.name)
+        older = any(0 < batch.created_at < sought.since for _, batch in batches)
         return FoundBatches(found, "" if found or older else page.next_page_token)
 
     def results(self, batch: ProviderBatch, target: Target) -> list[Call]:

@@ -20,6 +20,7 @@ from gateway.providers.batches.batch_codec import (
     FoundBatches,
     ProviderBatch,
     ResultLine,
+    SoughtBatch,
     body_of,
     count_of,
     read_struct,
@@ -158,11 +159,11 @@ class OpenAIBatchApi:
         call.url += ("&" if "?" in call.url else "?") + query
         return call
 
-    def read_search(self, reply: UpstreamReply, name: str, count: int, since: int) -> FoundBatches:
+    def read_search(self, reply: UpstreamReply, sought: SoughtBatch, following: str) -> FoundBatches:
         """Return the batch with this name, if it is on this page."""
         page: _SentPage = read_struct(PAGES, reply.read_all())
-        found = tuple(_batch_of(one) for one in page.data if (one.metadata or {}).get(NAME_KEY) == name)
-        older = any(0 < count_of(one.created_at) < since for one in page.data)
+        found = tuple(_batch_of(one) for one in page.data if (one.metadata or {}).get(NAME_KEY) == sought.name)
+        older = any(0 < count_of(one.created_at) < sought.since for one in page.data)
         last = page.last_id or (page.data[-1].id if page.data else "")
         return FoundBatches(found, last if page.has_more and not older and not found else "")
 
