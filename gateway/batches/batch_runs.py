@@ -47,7 +47,7 @@ from gateway.money import format_usd
 from gateway.runtime.loop_turns import ShouldContinue, low_priority_turn
 from gateway.runtime.threads import Job, pause, work_for
 
-CLAIM_US = 30 * SECOND_US  # a worker that is silent for this long has lost its batch
+CLAIM_US = 30 * SECOND_US  # a worker that is silent for this long has lost its batch; a dead one at once
 RENEW_S = 5.0
 MARGIN_S = 10.0  # before the end of a claim, the worker sends and records nothing more
 RETRIED = frozenset((408, 429, 500, 502, 503, 504, 529))
@@ -122,7 +122,7 @@ class BatchClaim:
             begun = self._clock.monotonic()
             due_at = self._clock.now_us() + CLAIM_US
             job = self.job
-            moved = self._rows.database.write(lambda: self._rows.change(job, due_at=due_at, **values))
+            moved = self._rows.database.write(lambda: self._rows.claim(job, due_at, **values))
             if moved is not None:
                 self.job = moved
                 self._until = begun + CLAIM_US / SECOND_US - MARGIN_S

@@ -12,6 +12,7 @@ from gateway.jobs.job_rows import CALLBACK_TABLE, JobRows, JobTransitions
 from gateway.metering.payload_table import pack_off_loop, unpack_off_loop
 from gateway.store.database import Database
 from gateway.store.journal import Row, Statement
+from gateway.store.live_workers import LiveWorkers
 
 PREFIX = "batch"
 MESSAGES_PREFIX = "msgbatch"
@@ -95,7 +96,8 @@ class BatchJob(NamedTuple):
     """A row of `batch_job`, in the order of its columns. Times are microseconds.
 
     `total` lines have `done` results, of which `failed` are errors. `bound_nusd` was held for all lines, `cost_nusd` is
-    their cost so far. `input` is the kept file of the lines. `task` is a sealed BatchTask, `outcome` a BatchOutcome
+    their cost so far. `claimed_by` is the worker that has it until `claimed_until`, while that is `due_at`. `input` is
+    the kept file of the lines. `task` is a sealed BatchTask, `outcome` a BatchOutcome
     as JSON, "" before the end.
     """
 
@@ -119,6 +121,8 @@ class BatchJob(NamedTuple):
     task: str
     outcome: str
     api_key: str
+    claimed_by: str = ""
+    claimed_until: int = 0
 
     @property
     def has_ended(self) -> bool:
@@ -136,9 +140,23 @@ OUTCOME = json.Decoder(BatchOutcome)
 class BatchRows(JobRows[BatchJob]):
     """All batches of the installation."""
 
-    def __init__(self, database: Database, vault: Vault) -> None:
+    def __init__(self, database: Database, vault: Vault, workers: LiveWorkers) -> None:
         super().__init__(database, BatchJob, TABLE, CALLBACK_TABLE)
         self._vault = vault
+        self._workers = workers
+
+    def claim(self, job: BatchJob, until_us: int, **values: Any) -> BatchJob | None:
+        """Let this worker have a batch, and set columns, as `change` does."""
+        return self.change(job, due_at=until_us, claimed_by=self._workers.name, claimed_until=until_us, **values)
+
+    def end_dead_claims(self, now_us: int) -> None:
+        """Let batches be continued that dead workers of this node have. Unavailable."""
+        # Workers of earlier versions leave `claimed_until` as it was, so their claims are not read.
+        sql = f"SELECT id, claimed_by, due_at FROM {TABLE} WHERE due_at > ? AND claimed_until = due_at"
+        for ident, worker, due_at in self.database.query_rows(sql, (now_us,)):
+            if self._workers.is_dead(worker):
+                free = f"UPDATE {TABLE} SET due_at = ? WHERE id = ? AND due_at = ? AND claimed_by = ?"
+                self.database.write(partial(self.database.execute, free, (now_us, ident, due_at, worker)))
 
     def seal(self, task: BatchTask) -> str:
         return self._vault.seal(json.encode(task).decode())

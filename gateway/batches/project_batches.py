@@ -55,6 +55,7 @@ from gateway.limits.holds import Holds
 from gateway.money import format_usd
 from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.store.database import Database
+from gateway.store.live_workers import LiveWorkers
 from gateway.transport import Transport
 
 KINDS = (PREFIX, MESSAGES_PREFIX, RUN_PREFIX)
@@ -88,6 +89,7 @@ class Batches:
         settings: BatchSettings,
         max_line_bytes: int,
         native: NativeServices,
+        workers: LiveWorkers,
     ) -> None:
         self._database = database
         self._control = control
@@ -96,7 +98,7 @@ class Batches:
         self._settings = settings
         self._holds = Holds(database)
         self._files = files
-        self.rows = BatchRows(database, vault)
+        self.rows = BatchRows(database, vault, workers)
         self.callbacks = Callbacks(database, CALLBACK_TABLE, TABLE)
         endings = JobEndings(self.rows, self._holds, self.callbacks, clock)
         lines = LineRows(database, vault)
@@ -253,6 +255,7 @@ class Batches:
         """Start or continue batches that no worker has. Unavailable when the store is down."""
         if self.port is None:
             return
+        self.rows.end_dead_claims(self._clock.now_us())
         due = self.rows.due(self._clock.now_us(), MAX_RUNS_PER_ORGANIZATION, MAX_RUNS)
         self._rounds.run(((job.organization, partial(self._run, job, should_continue)) for job in due), should_continue)
 
@@ -271,7 +274,7 @@ class Batches:
     def _run(self, job: BatchJob, should_continue: ShouldContinue) -> None:
         try:
             now = self._clock.now_us()
-            claim = partial(self.rows.change, job, due_at=now + CLAIM_US)
+            claim = partial(self.rows.claim, job, now + CLAIM_US)
             claimed = self._database.write(claim)
             if claimed is not None:
                 BatchRun(self._parts, self._port(), claimed, should_continue).run()

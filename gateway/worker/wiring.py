@@ -102,6 +102,7 @@ from gateway.store.conversation_turns import Turns
 from gateway.store.database import Database
 from gateway.store.documents import DocumentRows
 from gateway.store.intents import Intents
+from gateway.store.live_workers import LiveWorkers
 from gateway.store.outage_journal import OutageJournal
 from gateway.telemetry.provider_changes import ProviderChanges
 from gateway.videos.shown import CONTENT_SECRET, Links
@@ -478,7 +479,7 @@ def _open_engine(
         payload_quota=PayloadQuota(store.database, settings.retention.organization_payloads_mb << 20),
         videos=_open_videos(base, accounts, routing, parts),
         files=files,
-        batches=_open_batches(base, files, native),
+        batches=_open_batches(base, files, native, settlements.intents),
         lines=lines,
         response_jobs=ResponseJobs(store.database, store.vault, clock, bodies),
     )
@@ -492,7 +493,7 @@ def _open_files(base: WorkerBase, identities: UpstreamIdentities) -> Files:
     return Files(store.database, contents, store.vault, clock, base.settings.files)
 
 
-def _open_batches(base: WorkerBase, files: Files, native: NativeServices) -> Batches:
+def _open_batches(base: WorkerBase, files: Files, native: NativeServices, intents: Intents) -> Batches:
     store = base.store
     settings = base.settings
     return Batches(
@@ -505,6 +506,7 @@ def _open_batches(base: WorkerBase, files: Files, native: NativeServices) -> Bat
         settings.batches,
         settings.server.max_body_mb << 20,
         native,
+        LiveWorkers(intents.directory, intents.owner),
     )
 
 

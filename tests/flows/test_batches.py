@@ -22,7 +22,9 @@ from gateway.accounts.organizations import set_policy
 from gateway.batches import batch_runs, project_batches
 from gateway.errors import Unavailable
 from gateway.limits.budgets import Limits
+from gateway.store.intents import Intents
 from gateway.store.journal import Statement
+from gateway.store.live_workers import LiveWorkers
 from gateway.surfaces.management import batch_routes
 
 MODEL = "gpt-4o-mini"
@@ -365,6 +367,50 @@ def no_worker(gateway: Tenant) -> Iterator[None]:
         yield
     finally:
         batches.port = port
+
+
+def test_a_batch_of_a_killed_worker_of_the_node_continues_at_once(
+    client: OpenAI, gateway: Tenant, upstream: FakeOpenAI
+):
+    """A claim of another worker rests until it ends, unless that worker is known to be dead."""
+    services = gateway.services
+    batches, database = services.engine.batches, services.store.database
+    directory = services.billing.settlements.intents.directory
+    other = Intents(directory, "node")
+    batch = begin(client, [chat_line(number) for number in range(3)])
+    claim = batches.rows.find(batch.id)
+    name = LiveWorkers(directory, other.owner).name
+    until = database.now_us() + 3600 * 10**6
+    sql = "UPDATE batch_job SET due_at = ?, claimed_until = ?, claimed_by = ? WHERE id = ?"
+    database.write(lambda: database.execute(sql, (until, until, name, claim.id)))
+    for _ in range(3):
+        batches.run()
+    assert batches.rows.find(batch.id).due_at == until and upstream.calls == []
+    other.close()  # its process ended
+    began = time.monotonic()
+    while client.batches.retrieve(batch.id).status != "completed" and time.monotonic() < began + 10:
+        batches.run()
+        time.sleep(0.02)
+    assert time.monotonic() < began + 10
+    assert len(usage(gateway)) == 3 and len(upstream.calls) == 3
+    settled(gateway)
+
+
+def test_a_claim_of_an_earlier_version_is_not_ended_by_what_stands_beside_it(client: OpenAI, gateway: Tenant):
+    """During an upgrade, a worker that knows no names of workers may have continued the batch of a dead one."""
+    services = gateway.services
+    batches, database = services.engine.batches, services.store.database
+    directory = services.billing.settlements.intents.directory
+    dead = Intents(directory, "node")
+    name = LiveWorkers(directory, dead.owner).name
+    dead.close()
+    batch = begin(client, [chat_line(1)])
+    until = database.now_us() + 3600 * 10**6
+    sql = "UPDATE batch_job SET due_at = ?, claimed_until = ?, claimed_by = ? WHERE id = ?"
+    database.write(lambda: database.execute(sql, (until, until - 1, name, batch.id)))
+    for _ in range(3):
+        batches.run()
+    assert batches.rows.find(batch.id).due_at == until
 
 
 def message(custom_id: str, *parts: dict) -> dict:

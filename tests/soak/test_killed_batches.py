@@ -21,7 +21,6 @@ def line(number: int) -> bytes:
     return json.dumps({"custom_id": str(number), "url": "/v1/chat/completions", "body": body}).encode()
 
 
-# A batch that a worker had when it was killed continues after half a minute.
 @pytest.mark.soak
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 def test_a_batch_of_a_killed_gateway_loses_no_line_and_pays_none_twice(

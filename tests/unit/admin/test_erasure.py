@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -40,6 +41,7 @@ from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.state_changes import StateChange
 from gateway.store.database import Database
 from gateway.store.documents import Documents
+from gateway.store.live_workers import LiveWorkers
 from gateway.telemetry.alert_history import AlertHistory
 from gateway.videos.job_table import VideoJob, VideoJobs
 
@@ -173,10 +175,13 @@ def test_a_person_is_in_no_table_after_the_job_and_colleagues_keep_theirs(databa
     assert audit.verify(database)[1] == [] and Documents(database).entries(KIND) == []
 
 
-def test_batches_and_background_responses_of_a_person_end_and_are_purged(database: Database, clock) -> None:
+def test_batches_and_background_responses_of_a_person_end_and_are_purged(
+    database: Database, clock, tmp_path: Path
+) -> None:
     site = Site(database, Control.observer(database, clock), "acme")
     vault = Vault(("k" * 32,))
-    batches, responses = BatchRows(database, vault), ResponseJobs(database, vault, clock, ByteBudget(1, 1))
+    batches = BatchRows(database, vault, LiveWorkers(tmp_path, "worker"))
+    responses = ResponseJobs(database, vault, clock, ByteBudget(1, 1))
     person, colleague = site.add(EMAIL), site.add("ann@acme.example")
     for member in (person, colleague):
         owner = (site.id, site.project_id, "in_progress")

@@ -1,6 +1,7 @@
 """The number of an organization's jobs: two that are begun at the same time count each other."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from gateway.jobs.response_jobs import ResponseJob, ResponseJobs
 from gateway.runtime.byte_budget import ByteBudget
 from gateway.runtime.threads import Job, pause
 from gateway.store.database import Database
+from gateway.store.live_workers import LiveWorkers
 
 WAITING = "SELECT COUNT(*) FROM pg_locks WHERE NOT granted"
 VAULT = Vault(("k" * 32,))
@@ -27,11 +29,11 @@ def response(ident: str, organization: str) -> ResponseJob:
 
 
 @pytest.mark.parametrize("kind", ["batches", "responses"])
-def test_jobs_that_are_begun_at_once_count_each_other(database: Database, clock, kind: str) -> None:
+def test_jobs_that_are_begun_at_once_count_each_other(database: Database, clock, tmp_path: Path, kind: str) -> None:
     database.bind()
     organization = create_organization(database, Control.observer(database, clock), "acme", actor="test").id
     rows, make = {
-        "batches": (BatchRows(database, VAULT), batch),
+        "batches": (BatchRows(database, VAULT, LiveWorkers(tmp_path, "worker")), batch),
         "responses": (ResponseJobs(database, VAULT, clock, ByteBudget(1, 1)).rows, response),
     }[kind]
     counted: list[int] = []

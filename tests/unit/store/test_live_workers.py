@@ -1,0 +1,59 @@
+"""Whether a worker has ended is known from the locks of its files, at once and never wrongly."""
+
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from gateway.store.intents import Intents, orphans
+from gateway.store.live_workers import LiveWorkers
+
+CHILD = """
+import pathlib, sys, time
+from gateway.store.intents import Intents
+print(Intents(pathlib.Path(sys.argv[1]), "node").owner, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_killed_worker_is_dead_before_and_after_its_recovery(tmp_path):
+    own = Intents(tmp_path, "node")
+    workers = LiveWorkers(tmp_path, own.owner)
+    child = subprocess.Popen([sys.executable, "-c", CHILD, tmp_path], stdout=subprocess.PIPE, text=True)
+    name = LiveWorkers(tmp_path, child.stdout.readline().strip()).name
+    assert not workers.is_dead(name)
+    child.send_signal(signal.SIGSTOP)  # it may continue
+    assert not workers.is_dead(name)
+    child.kill()
+    child.communicate()
+    assert workers.is_dead(name)
+    for orphan in orphans(tmp_path):
+        orphan.discard()
+    assert workers.is_dead(name)
+    own.close()
+
+
+def test_a_worker_that_lives_is_not_dead(tmp_path):
+    own, other = Intents(tmp_path, "node"), Intents(tmp_path, "node", segment_bytes=200)
+    workers = LiveWorkers(tmp_path, own.owner)
+    name = LiveWorkers(tmp_path, other.owner).name
+    for number in range(20):  # it continues in new files
+        request = bytes([number]) * 16
+        other.begin(request, 0, b"x" * 50)
+        other.end(request, 0)
+        assert not workers.is_dead(name) and not workers.is_dead(workers.name)
+
+
+def test_workers_of_other_nodes_and_unknown_ones_are_not_known_to_be_dead(tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    own, foreign = Intents(here, "node"), Intents(there, "node")
+    workers = LiveWorkers(here, own.owner)
+    name = LiveWorkers(there, foreign.owner).name
+    foreign.close()
+    assert not workers.is_dead(name) and not workers.is_dead("") and not workers.is_dead("x")
+
+
+def test_processes_that_start_together_agree_on_the_folder(tmp_path):
+    with ThreadPoolExecutor(8) as threads:
+        names = {one.name for one in threads.map(lambda _: LiveWorkers(tmp_path, "a"), range(32))}
+    assert len(names) == 1 and [path.name for path in tmp_path.iterdir()] == ["folder-id"]
