@@ -15,7 +15,7 @@ from gateway.server import logging_setup
 from gateway.server.express import ExpressLane
 from gateway.server.metrics_port import open_metrics_port
 from gateway.server.middleware import reporter_of
-from gateway.surfaces import batch_port, model_surfaces
+from gateway.surfaces import batch_port, model_surfaces, request_port
 from gateway.surfaces.early_auth import EarlyAuth
 from gateway.surfaces.metrics import expose
 from gateway.surfaces.web import http_responses as http_responses_module
@@ -154,6 +154,7 @@ def create_app(
 
     wired.telemetry.jobs = job_health
     batch_port.attach(wired, surfaces)
+    request_port.attach(wired, surfaces)
     background.start()
     on_demand = OnDemandApplication(wired, surfaces)
     if chosen.server.extensions or not chosen.server.express_lane:

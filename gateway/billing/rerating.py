@@ -98,7 +98,7 @@ def rerate(
         line = report.lines.setdefault(RerateGroup(f"org_{row.organization.hex()}", key, row.mode == CREDITS), Line())
         line.rows += 1
         line.recorded_nusd += row.cost_nusd
-        charge = cost_of(_usage_of(row, details), mapping, row.at, details.get("tier", ""))
+        charge = cost_of(usage_of_row(row, details), mapping, row.at, details.get("tier", ""))
         ppm = row.discount_ppm or 0
         if now_us is not None and discounts is not None:
             ppm = _discount_at(discounts, row, now_us)
@@ -150,7 +150,7 @@ def _unlisted(catalogue: Catalogue, row: UsageRecord) -> Mapping | None:
     return catalogue.served_as(row.provider, row.served) or fine_tuned(catalogue, row.provider, row.served)
 
 
-def _usage_of(row: UsageRecord, details: dict[str, Any]) -> Usage:
+def usage_of_row(row: UsageRecord, details: dict[str, Any]) -> Usage:
     """Return the counts as they were billed. The cache-write column is the sum of both kinds of cache writes."""
     units = details.get("units", {})
     return Usage(

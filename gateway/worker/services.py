@@ -42,6 +42,7 @@ from gateway.engine.guarding import Guarding
 from gateway.engine.idempotency import Idempotency, Replays
 from gateway.engine.planning import Planner
 from gateway.engine.realtime.engine import RealtimeEngine
+from gateway.engine.request_reading import RequestPort
 from gateway.engine.retention import Retention
 from gateway.engine.routing_decisions import Decisions
 from gateway.engine.stored_responses import StoredResponses
@@ -198,6 +199,8 @@ class EngineServices:
     response_jobs: ResponseJobs
     # The executors of lines that a provider's batch serves.
     lines: LineEngines
+    # Set when the surfaces are known.
+    requests: RequestPort | None = None
 
 
 @dataclass(slots=True)

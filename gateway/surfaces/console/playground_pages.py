@@ -18,8 +18,9 @@ from gateway.accounts.projects import ProjectInfo
 from gateway.callers.access import keeps_nothing
 from gateway.callers.authentication import Caller
 from gateway.clock import to_iso
-from gateway.errors import Forbidden, InvalidRequest
-from gateway.metering.payload_table import SENT_CUT
+from gateway.errors import Forbidden, GatewayError, InvalidRequest
+from gateway.metering.log.records import LoggedRequest
+from gateway.surfaces.console.converted_chats import read_chat
 from gateway.surfaces.console.model_rows import list_rows
 from gateway.surfaces.console.organization_choice import (
     FIELD,
@@ -46,9 +47,9 @@ PRESETS = f"{PATH}/presets"
 RUNS = f"{PATH}/runs"
 KEY_NAME = "Playground"
 TOKEN_LIFE = timedelta(minutes=15)
-MAX_SEED_LENGTH = 200_000  # characters of a replayed request
+MAX_SEED_LENGTH = 1_500_000  # characters of a replayed request
 SOURCES = "img-src 'self' data: blob:; media-src blob:"
-CHAT_PATH = "/chat/completions"
+NOT_CONVERTED = "Only the model of this request is filled in: {}."
 NOT_STORED = (
     "The organization has zero data retention, so the gateway stores no presets. The settings stay in this browser."
 )
@@ -56,14 +57,17 @@ NOT_STORED = (
 
 def show(call: PageCall) -> Outbound:
     """Show the playground; with `?request=` a request of the log is ready to be sent again."""
-    choices = read_own_choices(call.visitor, call.arguments.get(FIELD, ""))
+    request = _find_request(call)
+    # A request of the log is continued in its own project.
+    wanted = call.arguments.get(FIELD, "") or ("" if request is None else f"proj_{request.owner.project.hex()}")
+    choices = read_own_choices(call.visitor, wanted)
     project = choices.project
     first: list[str] = []
     caller = None
     if project is not None:
         caller = caller_of(call.visitor, choices)
         first = name_models(list_rows(call.services, caller), MODES["chat"].operation)
-    seed, note = _read_seed(call)
+    seed, note = _read_seed(call, caller, request)
     chosen = seed.get("model") or call.arguments.get("model", "")
     return call.page(
         "playground/playground.html",
@@ -205,26 +209,31 @@ def _list_presets(services: Services, visitor: Visitor, inbound: Inbound, projec
     return json_reply({"presets": listed}, inbound.shown_id)
 
 
-def _read_seed(call: PageCall) -> tuple[dict[str, Any], str]:
-    """Return the chat completions body of the request in the query, and a note on what of it is missing. Raises
-    NotFound or Forbidden."""
+def _find_request(call: PageCall) -> LoggedRequest | None:
+    """Return the request of the query. Raises NotFound or Forbidden."""
     log_id = call.arguments.get("request", "")
-    if not log_id:
+    return request_log_reader_module.find_one(call.visitor, log_id[:80]) if log_id else None
+
+
+def _read_seed(call: PageCall, caller: Caller | None, request: LoggedRequest | None) -> tuple[dict[str, Any], str]:
+    """Return a request of the log as the body of a chat completion, whatever its API was, and a note on what of it is
+    missing. Unavailable."""
+    if request is None:
         return {}, ""
-    request = request_log_reader_module.find_one(call.visitor, log_id[:80])
     only_model = {"model": request.asked}
-    info = request.payload
-    if info is None:
-        return only_model, "The payload of this request was not retained, so only its model is filled in."
-    if info.sent_bytes > MAX_SEED_LENGTH or info.flags & SENT_CUT:
-        return only_model, "This request is too large to be replayed here, so only its model is filled in."
+    if request.operation != MODES["chat"].operation:
+        return only_model, "This request is not a chat, so only its model is filled in."
     try:
-        body = orjson.loads(call.services.engine.retention.read(info).sent)
-    except orjson.JSONDecodeError:
-        body = None
-    if not isinstance(body, dict) or not request.path.endswith(CHAT_PATH):
-        return only_model, "This request is not a chat completion, so only its model is filled in."
-    return body, ""
+        if caller is None:
+            raise Forbidden("you are not a member of any project")
+        written, notes = read_chat(call, caller, request)
+    except GatewayError as error:
+        if error.blame != "caller":
+            raise
+        return only_model, NOT_CONVERTED.format(error.message.rstrip("."))
+    if len(orjson.dumps(written)) > MAX_SEED_LENGTH:
+        return only_model, "This request is too large to be opened here, so only its model is filled in."
+    return written, " ".join(notes)
 
 
 OPERATIONS: tuple[Operation, ...] = (

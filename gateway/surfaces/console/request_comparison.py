@@ -8,14 +8,16 @@ from msgspec import to_builtins
 from gateway.errors import GatewayError, InvalidRequest
 from gateway.metering.log.records import LoggedRequest
 from gateway.money import round_usd
+from gateway.runtime.threads import compute_if
+from gateway.surfaces.console.converted_chats import INLINE_BYTES, have_one_api, read_chat
 from gateway.surfaces.console.earlier_requests import compare_requests
+from gateway.surfaces.console.organization_choice import find_caller, read_choices
 from gateway.surfaces.console.page_calls import PageCall, page_operations
-from gateway.surfaces.console.prompt_changes import PromptDifference
+from gateway.surfaces.console.prompt_changes import PromptDifference, compare_prompts
 from gateway.surfaces.console.request_details import NO_PAYLOAD, ShownPayload, level_of, name_provider, read_shown
 from gateway.surfaces.console.shown_figures import round_count, round_duration, show_change
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
 from gateway.surfaces.visitors.log_answers import show_request
-from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Operation, Outbound
 
 TITLE = "Compare requests"
@@ -36,7 +38,7 @@ def show(call: PageCall) -> Outbound:
 def show_both(call: PageCall, requests: list[LoggedRequest], **shown: Any) -> Outbound:
     """Show requests that the visitor may see beside each other. `shown` are further values of the template."""
     payloads = [read_shown(call.visitor, request) for request in requests]
-    difference = _find_difference(call.visitor, requests)
+    difference = _find_difference(call, requests)
     providers = call.services.routing.catalogue.current().providers
     logs: list[dict[str, Any]] = [to_builtins(show_request(request)) for request in requests]
     values = {
@@ -49,19 +51,40 @@ def show_both(call: PageCall, requests: list[LoggedRequest], **shown: Any) -> Ou
         "difference": difference,
         "settings": _list_settings(payloads) if difference is None else difference.settings,
         "answers": [payload.conversation.answers if payload.conversation else [] for payload in payloads],
+        "converted": len(requests) == COMPARED and not have_one_api(call, *requests),
         "retained": [payload is not NO_PAYLOAD for payload in payloads],
     }
     return call.page("requests/compare.html", TITLE, **{**values, **shown})
 
 
-def _find_difference(visitor: Visitor, requests: list[LoggedRequest]) -> PromptDifference | None:
+def _find_difference(call: PageCall, requests: list[LoggedRequest]) -> PromptDifference | None:
     if len(requests) != COMPARED or requests[1].payload is None:
         return None
+    if not have_one_api(call, *requests):
+        return _compare_apis(call, requests)
     try:
-        sent = visitor.services.engine.retention.read(requests[1].payload).sent
+        sent = call.services.engine.retention.read(requests[1].payload).sent
     except GatewayError:  # it was deleted meanwhile
         return None
-    return compare_requests(visitor, requests[0], sent)
+    return compare_requests(call.visitor, requests[0], sent)
+
+
+def _compare_apis(call: PageCall, requests: list[LoggedRequest]) -> PromptDifference | None:
+    """Return the differences of two chats of different APIs, both read as chat completions."""
+    chats = []
+    for request in requests:
+        choices = read_choices(call.visitor, f"proj_{request.owner.project.hex()}")
+        try:
+            caller = find_caller(call.visitor, choices)
+            if caller is None:
+                return None
+            chats.append(read_chat(call, caller, request)[0])
+        except GatewayError as error:
+            if error.blame != "caller":
+                raise
+            return None
+    size = sum(request.payload.sent_bytes for request in requests if request.payload is not None)
+    return compute_if(size > INLINE_BYTES, compare_prompts, *chats)
 
 
 def _list_settings(payloads: list[ShownPayload]) -> list[tuple[str, str, str]]:

@@ -28,6 +28,7 @@ from gateway.surfaces.console.shown_conversation import ShownConversation, write
 from gateway.surfaces.console.shown_operations import is_text, read_payload
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
 from gateway.surfaces.visitors.log_answers import show_attempt, show_request
+from gateway.surfaces.visitors.resent_requests import can_resend
 from gateway.surfaces.visitors.usage_report import visible_keys
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Operation, Outbound
@@ -182,6 +183,7 @@ def show_found(
         "payload": read_shown(visitor, request) if with_payload else NO_PAYLOAD,
         "shared": shared,
         "links": [] if shared else show_links(call, draft_of_request(request, visitor)),
+        "resendable": can_resend(call.services, request),
         "session_query": urlencode({"projectId": log["projectId"], "session": request.session}),
     }
     return call.page("requests/request.html", "Request", **values)

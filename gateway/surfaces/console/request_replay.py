@@ -9,16 +9,18 @@ from bisect import bisect
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-import orjson
+from msgspec import structs
 
 from gateway.accounts import audit
-from gateway.callers.authentication import Caller
+from gateway.billing.rerating import usage_of_row
 from gateway.catalogue.prices import cost_of
+from gateway.engine.request_reading import ReadRequest
 from gateway.errors import Forbidden, GatewayError, InvalidRequest
 from gateway.metering.log.records import LoggedRequest
 from gateway.money import round_usd
-from gateway.neutral.usage import Usage
-from gateway.runtime.threads import compute_if
+from gateway.neutral.chat import ChatRequest
+from gateway.neutral.parts import Reasoning
+from gateway.neutral.request import Request
 from gateway.surfaces.console.model_rows import list_rows
 from gateway.surfaces.console.organization_choice import FIELD, CallerChoices
 from gateway.surfaces.console.page_calls import CSRF_SUBJECT, PageCall, page_operations
@@ -27,9 +29,8 @@ from gateway.surfaces.console.playground_models import name_models
 from gateway.surfaces.console.playground_pages import KEYS, caller_of, read_own_choices
 from gateway.surfaces.console.request_comparison import PATH as COMPARISON
 from gateway.surfaces.console.visits import as_json, submitted_by_visitor
-from gateway.surfaces.visitors import logged_runs
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
-from gateway.surfaces.visitors.logged_runs import ENDPOINTS, RunEstimate, Selection
+from gateway.surfaces.visitors import resent_requests
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.surfaces.web.http_responses import json_reply
@@ -38,15 +39,9 @@ from gateway.worker.services import Services
 TITLE = "Replay elsewhere"
 PATH = "/console/logs/<log_id>/replay"
 BODY = f"{PATH}/body"
-CHAT = "chat"
 MAX_MODEL_LENGTH = 255
 NEIGHBOURS = 6  # models that are listed with a lower price than the request had, and with a higher one
-LARGE = 1 << 16
 NOT_PAID = "You have no access to this project with which a request can be paid."
-NOT_SENT = (
-    "A request is sent again if its whole payload is retained, and if it is a chat of the APIs chat completions, "
-    "responses or messages."
-)
 
 
 class OtherModel(NamedTuple):
@@ -58,22 +53,24 @@ class OtherModel(NamedTuple):
 
 def show(call: PageCall) -> Outbound:
     """Show what a request would cost at another model, and the button that sends it there."""
+    services = call.services
     request = _find(call.visitor, call.params["log_id"])
     choices = _read_choices(call.visitor, request, call.arguments.get(FIELD, ""))
     caller = caller_of(call.visitor, choices)
     project = choices.project
     assert project is not None
     model = call.arguments.get("model", "").strip()[:MAX_MODEL_LENGTH]
-    names = name_models(list_rows(call.services, caller), CHAT)
-    estimate: RunEstimate | None = None
-    is_sendable = bool(_list_sendable(call.services, call.visitor, request))
-    if model and is_sendable:
-        try:
-            estimate = _estimate(call, caller, request, model)
-        except GatewayError as error:
-            if error.blame != "caller":
-                raise
-            call = PageCall(call.visitor, call.inbound, error=error)
+    names = name_models(list_rows(services, caller), request.operation)
+    refusal = ""
+    read: ReadRequest | None = None
+    try:
+        resent = resent_requests.prepare(services, request, model or request.asked)
+        if model:
+            read = resent_requests.port_of(services).read(caller, resent, call.inbound.base_url, call.inbound.peer)
+    except GatewayError as error:
+        if error.blame != "caller":
+            raise
+        refusal = error.message
     base = urlsplit(call.inbound.base_url).path
     return call.page(
         "requests/replay.html",
@@ -86,10 +83,9 @@ def show(call: PageCall) -> Outbound:
         chosen=choices.chosen,
         model=model,
         names=names,
-        is_sendable=is_sendable,
-        not_sent=NOT_SENT,
-        estimate=None if estimate is None else _show_estimate(estimate, request),
-        others=_list_others(call.services, request, names),
+        refusal=refusal,
+        estimate=None if read is None else _show_estimate(services, read, request, model),
+        others=_list_others(services, request, names),
         token_path=f"{base}{KEYS}",
         body_path=f"{base}{BODY.replace('<log_id>', request.request_id)}",
         api=base,
@@ -98,20 +94,18 @@ def show(call: PageCall) -> Outbound:
 
 
 def give_body(services: Services, inbound: Inbound) -> Outbound:
-    """Return the path and the body with which a request is sent to another model, and note that in the audit log. The
-    answer is JSON."""
+    """Return the path, the headers and the body with which a request is sent to another model, and note that in the
+    audit log. The answer is JSON."""
     visitor, form = submitted_by_visitor(services, inbound, inbound.path, CSRF_SUBJECT)
     check_page(visitor, inbound.path)
     request = _find(visitor, inbound.params["log_id"])
     _read_choices(visitor, request, "")
     model = form.get("model", "").strip()[:MAX_MODEL_LENGTH]
-    found = _list_sendable(services, visitor, request)
-    if not (model and found):
-        raise InvalidRequest(NOT_SENT)
-    [line] = logged_runs.write_lines(services, found, request.path, model)
-    body = compute_if(len(line) > LARGE, orjson.loads, line)["body"]
+    if not model:
+        raise InvalidRequest("Choose a model.", param="model")
+    resent = resent_requests.prepare(services, request, model)
     _note(services, visitor, request, model)
-    return json_reply({"path": request.path, "body": body}, inbound.shown_id)
+    return json_reply({"path": resent.path, "headers": resent.headers, "body": resent.body}, inbound.shown_id)
 
 
 def _note(services: Services, visitor: Visitor, request: LoggedRequest, model: str) -> None:
@@ -148,27 +142,35 @@ def _read_choices(visitor: Visitor, request: LoggedRequest, chosen: str) -> Call
     return CallerChoices(groups, choices.chosen if choices.chosen in known else project_id)
 
 
-def _list_sendable(services: Services, visitor: Visitor, request: LoggedRequest) -> list[LoggedRequest]:
-    """Return the request if it can be sent again, [] otherwise."""
-    if request.operation != CHAT or request.path not in ENDPOINTS:
-        return []
-    scopes = request_log_reader_module.scopes_of(visitor, f"proj_{request.owner.project.hex()}")
-    return logged_runs.find_requests(services, scopes, [request.request_id])
-
-
-def _estimate(call: PageCall, caller: Caller, request: LoggedRequest, model: str) -> RunEstimate:
-    task = logged_runs.task_of(model, call.inbound.base_url, call.inbound.peer)
-    return logged_runs.estimate(call.services, caller, Selection(request.path, [request], 0, 0), model, task)
-
-
-def _show_estimate(estimate: RunEstimate, request: LoggedRequest) -> dict[str, Any]:
-    likely = estimate.likely_nusd if estimate.requests else None
+def _show_estimate(services: Services, read: ReadRequest, request: LoggedRequest, model: str) -> dict[str, Any]:
+    """Return the cost at a model, what the model gets without, and why it cannot be sent there ("" if it can)."""
+    likely = _price(services, request, model)
     return {
-        "problem": estimate.problems[0][1] if estimate.problems else "",
-        "bound_nusd": estimate.bound_nusd,
+        "problem": "" if read.error is None else read.error.message,
+        "bound_nusd": read.bound_nusd,
         "likely_nusd": likely,
         "difference": "" if likely is None else write_difference(likely, request.cost_nusd),
+        "signed_by": _list_signers(read.request),
     }
+
+
+def _list_signers(request: Request | None) -> list[str]:
+    """Return the vendors whose signatures and encrypted reasoning a chat contains: no other vendor's model reads
+    them."""
+    if not isinstance(request, ChatRequest):
+        return []
+    try:
+        messages = request.conversation().messages
+    except GatewayError:
+        return []
+    parts = (part for message in messages for part in message.parts)
+    return sorted(
+        {
+            part.vendor
+            for part in parts
+            if isinstance(part, Reasoning) and part.vendor and (part.signature or part.sealed)
+        }
+    )
 
 
 def write_difference(likely_nusd: int, before_nusd: int) -> str:
@@ -180,16 +182,29 @@ def write_difference(likely_nusd: int, before_nusd: int) -> str:
     return f"{round_usd(abs(difference))} {'more' if difference > 0 else 'less'}{share}"
 
 
-def _list_others(services: Services, request: LoggedRequest, names: list[str]) -> list[OtherModel]:
-    """Return the models whose price for the tokens of a request is nearest to its cost, the lowest first."""
-    prices = services.engine.chat.routes.prices
-    usage = Usage(input=request.input_tokens, output=request.output_tokens)
+def _price(services: Services, request: LoggedRequest, model: str) -> int | None:
+    """Return the price of what a request used at the cheapest provider of a model, without prompt caches; None where
+    that is not known: for a route, a price by other units, or a request that used nothing."""
+    mappings = services.engine.chat.routes.prices.mappings_of(model)
+    if not mappings or request.last is None:
+        return None
+    used = usage_of_row(request.last, request.last.details)
+    text = used.input + used.cache_read + used.cache_write + used.cache_write_1h
+    usage = structs.replace(used, input=text, cache_read=0, cache_write=0, cache_write_1h=0)
     now_us = services.clock.now_us()
-    priced = []
-    for name in names:
-        mappings = prices.mappings_of(name)
-        if mappings and (request.input_tokens or request.output_tokens):
-            priced.append(OtherModel(name, min(cost_of(usage, mapping, now_us).total for mapping in mappings)))
+    prices = [cost_of(usage, mapping, now_us).total for mapping in mappings if request.operation in mapping.operations]
+    # A price of zero is that of a free model, or of a model that is billed by what the request did not count.
+    return min((price for price in prices if price), default=0 if _is_free(services, model) and prices else None)
+
+
+def _is_free(services: Services, model: str) -> bool:
+    known = services.routing.catalogue.current().models.get(model)
+    return known is not None and known.free
+
+
+def _list_others(services: Services, request: LoggedRequest, names: list[str]) -> list[OtherModel]:
+    """Return the models whose price for what a request used is nearest to its cost, the lowest first."""
+    priced = [OtherModel(name, cost) for name in names if (cost := _price(services, request, name)) is not None]
     priced.sort(key=lambda one: (one.cost_nusd, one.model))
     place = bisect([one.cost_nusd for one in priced], request.cost_nusd)
     return priced[max(0, place - NEIGHBOURS) : place + NEIGHBOURS]

@@ -272,7 +272,14 @@
     }
     const missing = columns.find((column) => !column.model);
     if (missing) { page.pick(missing); return; }
-    if (mode() === "transcription" ? !sound : !field.value.trim() && !attached.length) {
+    const isEmpty = !field.value.trim() && !attached.length;
+    // A conversation of the log often ends with the results of tools: it is sent as it is.
+    if (mode() === "chat" && isEmpty && columns.every((column) => ["user", "tool"].includes(column.messages.at(-1)?.role))) {
+      report("");
+      run([...columns]);
+      return;
+    }
+    if (mode() === "transcription" ? !sound : isEmpty) {
       report(mode() === "transcription" ? "Attach a sound first." : "");
       field.focus();
       return;
@@ -517,6 +524,12 @@
     const last = known.at(-1);
     if (last?.role === "user" && typeof last.content === "string") find("#prompt").value = known.pop().content;
     resetColumns([{model: typeof model === "string" ? model : "", params, messages: known}]);
+    // From here on it is a conversation of this page: a reload continues it, and does not begin with the request again.
+    if (!keep.checked || !known.length) return;
+    changed();
+    const url = new URL(location.href);
+    url.searchParams.delete("request");
+    history.replaceState(history.state, "", url);
   }
 
   function changeChoice() {

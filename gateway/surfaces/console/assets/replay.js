@@ -19,10 +19,11 @@
   async function send() {
     const token = await getToken();
     const made = await readBody();
-    const headers = {"Authorization": `Bearer ${token}`, "Content-Type": "application/json"};
+    const headers = {...made.headers, "Authorization": `Bearer ${token}`, "Content-Type": "application/json"};
     const options = {method: "POST", credentials: "omit", headers, body: JSON.stringify(made.body)};
     const answer = await fetch(api + made.path, options);
-    const read = await answer.json().catch(() => ({}));
+    const isJson = (answer.headers.get("content-type") ?? "").includes("json");
+    const read = isJson ? await answer.json().catch(() => ({})) : await answer.blob().then(() => ({}));  // speech
     const error = read && read.error;
     if (!answer.ok || error) throw new Error(`${answer.status}: ${(error && error.message) || "The request failed."}`);
     return answer.headers.get("x-request-id");

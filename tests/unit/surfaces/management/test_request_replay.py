@@ -42,7 +42,7 @@ def test_the_price_is_shown_before_a_request_is_sent(sent: tuple[Tenants, str]) 
     developer = tenants["acme developer"]
     assert f"/console/logs/{ident}/replay" in open_page(tenants, developer, f"/console/logs/{ident}")
     page = open_page(tenants, developer, f"/console/logs/{ident}/replay")
-    assert "The same tokens elsewhere" in page and "sandbox-tools" in page and 'id="replay"' not in page
+    assert "The same use elsewhere" in page and "sandbox-tools" in page and 'id="replay"' not in page
     page = open_page(tenants, developer, f"/console/logs/{ident}/replay?model=sandbox-tools")
     assert "Likely at sandbox-tools" in page and "At most" in page and 'id="replay"' in page
     assert developer.key.info.description in page and f'data-project="{developer.project_id}" data-key=""' in page
@@ -93,8 +93,8 @@ def test_a_request_without_its_payload_has_a_price_and_cannot_be_sent(sent: tupl
     tenants.ok("PATCH", f"/projects/{owner.project_id}", owner, {"retention": "retain"})
     tenants.services.store.journal.flush(60)
     page = open_page(tenants, owner, "/console/logs/unkept/replay?model=sandbox-tools")
-    assert "A request is sent again if its whole payload is retained" in page and 'id="replay"' not in page
-    assert "The same tokens elsewhere" in page
+    assert "The payload of this request was not retained" in page and 'id="replay"' not in page
+    assert "The same use elsewhere" in page
     assert post_body(tenants, owner, "unkept", "sandbox-tools")[0] == 400
 
 
