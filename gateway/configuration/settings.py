@@ -198,6 +198,7 @@ class RetentionSettings:
     audit_days: Annotated[int, NumberRange(0, MAX_DAYS)]
     invitation_days: Annotated[int, NumberRange(0, MAX_DAYS)]
     deleted_key_days: Annotated[int, NumberRange(0, MAX_DAYS)]
+    outcome_days: Annotated[int, NumberRange(0, MAX_DAYS)]
     organization_payloads_mb: int
     erase_removed: bool
 

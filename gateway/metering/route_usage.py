@@ -16,7 +16,6 @@ REFERENCE, REFERENCE_NUSD = "reference", "reference_nusd"
 SEEN = "route_seen"  # [turn, agent, difficulty], each "" where no rule needed it
 JUDGED = "route_judged"  # [model, outcome, id of its request] of the model that judged the difficulty
 MAX_GROUPS = 5000  # of a report
-KEPT_DAYS = 400
 STEP_ROWS = 500
 PAUSE_S = 0.02
 RECORD = Statement(
@@ -127,9 +126,11 @@ class SavingsTotals:
         return total_nusd
 
 
-def forget_route_usage(database: Database, should_continue: ShouldContinue = always) -> None:
-    """Delete rows that are older than KEPT_DAYS, in small steps; safe to repeat. Unavailable."""
-    oldest = database.now_us() - KEPT_DAYS * DAY_US
+def forget_route_usage(database: Database, kept_days: int, should_continue: ShouldContinue = always) -> None:
+    """Delete older rows in small steps, none with 0 days; safe to repeat. Unavailable."""
+    if not kept_days:
+        return
+    oldest = database.now_us() - kept_days * DAY_US
     values = (oldest, oldest, STEP_ROWS)
     while should_continue():
         if database.write(lambda: database.execute(DELETE, values).rowcount) < STEP_ROWS:

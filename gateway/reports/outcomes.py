@@ -1,4 +1,5 @@
-"""Outcomes of coding agents beside what they cost: by day, and by team, project, person, key, session or model.
+"""Outcomes of coding agents beside what they cost: by day, and by team, project, repository, model, person, key or
+session.
 
 `cost` is all spending of a row, as `/activity` has it. `agent_cost` is the part of it by the keys from which agents
 reported something in the period: the outcomes have their price from it, since other keys do other work.
@@ -9,16 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct, field
 
 from gateway.accounts.keys import KeyInfo
-from gateway.metering.activity import Owners, Span, TagValues, measure, measure_top
+from gateway.metering.activity import NAMES, Owners, Span, TagValues, measure, measure_top
 from gateway.metering.figures import ActivityFigures
-from gateway.metering.outcomes.outcome_sums import OutcomeFigures, OutcomeRow, sum_outcomes
+from gateway.metering.outcomes.outcome_sums import OutcomeFigures, OutcomeRow, list_repositories, sum_outcomes
 from gateway.metering.rollups.queries import Row, at_once
 from gateway.metering.rollups.rollup_table import SESSION
 from gateway.store.database import Database
 
-GROUPS = ("team", "project", "model", "person", "key", "session")
+GROUPS = ("team", "project", "repository", "model", "person", "key", "session")
 # Groups that lead to single people.
 PERSONAL = ("person", "key", "session")
+MAX_REPOSITORY_SESSIONS = 4_000  # whose cost is that of a repository: those with the most accepted edits
 MAX_SESSIONS = 200  # in a report: the most expensive, and those with the most accepted edits
 FIGURES = ("cost_nusd", "requests")
 
@@ -103,6 +105,8 @@ def _read_groups(
         return []
     if question.group == "session":
         sums = _sessions(database, question.owners, span)
+    elif question.group == "repository":
+        sums = _repositories(database, question.owners, span)
     elif question.group == "model":
         sums = _models(database, question.owners, span, agents)
     else:
@@ -176,6 +180,35 @@ def _sessions(database: Database, owners: Owners, span: Span) -> list[OutcomeSum
         rest.outcomes.add(reported[name])
     if rest.requests or rest.cost_nusd or rest.outcomes != OutcomeFigures():
         sums[""] = rest
+    return list(sums.values())
+
+
+def _repositories(database: Database, owners: Owners, span: Span) -> list[OutcomeSum]:
+    """Return the repositories, and one sum of everything else. A repository has the cost of the sessions that named
+    it."""
+    reported = database.view(lambda: sum_outcomes(database, owners, span, "repository"))
+    repositories = database.view(lambda: list_repositories(database, owners, span, MAX_REPOSITORY_SESSIONS))
+    sessions = tuple(repositories)
+
+    def measure_spend() -> tuple[list[Row], list[Row]]:
+        rows: list[Row] = []
+        for start in range(0, len(sessions), NAMES):
+            some = TagValues(SESSION, sessions[start : start + NAMES])
+            rows += measure(database, owners, span, "tag", FIGURES, some)
+        return rows, measure(database, owners, span, "total", FIGURES)
+
+    spent, everything = at_once(database, measure_spend)
+    sums = {row.value: OutcomeSum(row.value, row.figures) for row in reported}
+    for row in spent:
+        name = repositories[row.value[0]]
+        one = sums.setdefault(name, OutcomeSum(name))
+        one.add_spend(row.figures)
+        one.agent_cost_nusd += row.figures.cost_nusd
+    rest = sums.setdefault("", OutcomeSum(""))
+    rest.cost_nusd = sum(row.figures.cost_nusd for row in everything) - sum(one.cost_nusd for one in sums.values())
+    rest.requests = sum(row.figures.requests for row in everything) - sum(one.requests for one in sums.values())
+    if not (rest.requests or rest.cost_nusd or rest.outcomes != OutcomeFigures()):
+        del sums[""]
     return list(sums.values())
 
 

@@ -31,7 +31,6 @@ LOSS = (
     "INSERT INTO cache_loss (request, project, api_key, session, cause, tokens, cost_nusd, at) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (request) DO NOTHING"
 )
-KEPT_DAYS = 400
 FORGET_LOSSES = "DELETE FROM cache_loss WHERE at < ?"
 
 
@@ -229,9 +228,10 @@ def loss_of(usual: Sequence[SessionTurn], turn: SessionTurn, cause: str) -> list
     return [(bytes.fromhex(turn.request_id), *owners, turn.session, cause, missed, more, turn.at_us)]
 
 
-def forget_losses(database: Database) -> None:
-    """Delete old rows. Unavailable."""
-    database.change_rows(FORGET_LOSSES, (database.now_us() - KEPT_DAYS * DAY_US,))
+def forget_losses(database: Database, kept_days: int) -> None:
+    """Delete older rows, none with 0 days. Unavailable."""
+    if kept_days:
+        database.change_rows(FORGET_LOSSES, (database.now_us() - kept_days * DAY_US,))
 
 
 def cause_of(usual: Sequence[SessionTurn], recent: Sequence[SessionTurn]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from gateway.metering.outcomes.names import NAMES, OutcomeName
+from gateway.metering.outcomes.names import NAMES, OutcomeName, repository_of
 from gateway.metering.outcomes.outcome_points import NO_SERIES, OutcomePoint
 from gateway.metering.session_ids import shorten
 from gateway.telemetry.otlp_attribution import MAX_RESOURCES, MEMBERS
@@ -63,13 +63,31 @@ class RawPoint(NamedTuple):
     attributes: Attributes
 
 
+class RawResource:
+    """The attributes of a resource. The part of a series' digest that all points of a metric from one start have in
+    common is computed once: a resource may have 30 kB, and 2,000 points."""
+
+    def __init__(self, attributes: Attributes) -> None:
+        self.attributes = attributes
+        self._text = _series_text(attributes)
+        self._begun: dict[tuple[str, int], Any] = {}
+
+    def begin_digest(self, name: str, start_us: int) -> Any:
+        """Return a copy of the digest of a metric's name and start and of this resource, to which a point is added."""
+        begun = self._begun.get((name, start_us))
+        if begun is None:
+            begun = blake2b(f"{name}\1{start_us}\1".encode(errors="replace") + self._text, digest_size=SERIES_BYTES)
+            self._begun[name, start_us] = begun
+        return begun.copy()
+
+
 class RawMetric(NamedTuple):
-    """A named metric or event with its points, and the attributes of its resource."""
+    """A named metric or event with its points, and its resource."""
 
     name: str
     temporality: int
     points: Iterator[RawPoint]
-    resource: Attributes
+    resource: RawResource
 
 
 def read_outcomes(body: bytes, signal: str, is_json: bool) -> list[OutcomePoint]:
@@ -91,7 +109,7 @@ def read_outcomes(body: bytes, signal: str, is_json: bool) -> list[OutcomePoint]
 
 def _count(name: OutcomeName, metric: RawMetric, point: RawPoint) -> OutcomePoint | None:
     def read(attribute: str) -> str:
-        return point.attributes.get(attribute) or metric.resource.get(attribute, "")
+        return point.attributes.get(attribute) or metric.resource.attributes.get(attribute, "")
 
     outcome = name.outcome_of(read)
     amount = point.amount
@@ -101,16 +119,30 @@ def _count(name: OutcomeName, metric: RawMetric, point: RawPoint) -> OutcomePoin
     model = next((text for attribute in name.model if (text := read(attribute))), "")
     series = _series(metric, point) if metric.temporality == CUMULATIVE else NO_SERIES
     scaled = round(amount * name.scale)
-    return OutcomePoint(name.agent, outcome, session, _clean(model), scaled, series, point.start_us, point.time_us)
+    return OutcomePoint(
+        name.agent,
+        outcome,
+        session,
+        _clean(model),
+        scaled,
+        series,
+        point.start_us,
+        point.time_us,
+        _clean(repository_of(read))[:MAX_TEXT],
+    )
 
 
 def _series(metric: RawMetric, point: RawPoint) -> bytes:
     """Return what identifies a cumulative series from one start of its process to the next."""
-    parts = [metric.name, str(point.start_us)]
-    for attributes in (metric.resource, point.attributes):
-        parts += [f"{key}\0{value}" for key, value in sorted(attributes.items())]
-        parts.append("")
-    return blake2b("\1".join(parts).encode(errors="replace"), digest_size=SERIES_BYTES).digest()
+    digest = metric.resource.begin_digest(metric.name, point.start_us)
+    digest.update(b"\1" + _series_text(point.attributes))
+    found: bytes = digest.digest()
+    return found
+
+
+def _series_text(attributes: Attributes) -> bytes:
+    pairs = [f"{key}\0{value}" for key, value in sorted(attributes.items())]
+    return "\1".join([*pairs, ""]).encode(errors="replace")
 
 
 def _clean(text: str) -> str:
@@ -134,17 +166,19 @@ def _read_protobuf(body: bytes, signal: str, names: Mapping[str, OutcomeName]) -
                 resource |= _read_attributes(_piece(message, field), 1, budget)
             elif field.number == SCOPES:
                 scopes.append(_piece(message, field))
+        known = RawResource(resource)
         for scope in scopes:
             for field in read_fields(scope, budget):
                 if field.number == ENTRIES:
-                    yield from _read_entry(_piece(scope, field), signal, resource, names, budget)
+                    yield from _read_entry(_piece(scope, field), signal, known, names, budget)
 
 
 def _read_entry(
-    entry: bytes, signal: str, resource: Attributes, names: Mapping[str, OutcomeName], budget: FieldBudget
+    entry: bytes, signal: str, resource: RawResource, names: Mapping[str, OutcomeName], budget: FieldBudget
 ) -> Iterator[RawMetric]:
     if signal == "logs":
-        yield from _read_record(entry, resource, names, budget)
+        if any(name in entry for name in NAMES.encoded[signal]):
+            yield from _read_record(entry, resource, names, budget)
         return
     name = ""
     total: bytes | None = None
@@ -159,7 +193,7 @@ def _read_entry(
         yield from _read_sum(name, total, resource, budget)
 
 
-def _read_sum(name: str, message: bytes, resource: Attributes, budget: FieldBudget) -> Iterator[RawMetric]:
+def _read_sum(name: str, message: bytes, resource: RawResource, budget: FieldBudget) -> Iterator[RawMetric]:
     points = []
     temporality = 0
     monotonic = False
@@ -199,7 +233,7 @@ def _micros(ns: int) -> int:
 
 
 def _read_record(
-    message: bytes, resource: Attributes, names: Mapping[str, OutcomeName], budget: FieldBudget
+    message: bytes, resource: RawResource, names: Mapping[str, OutcomeName], budget: FieldBudget
 ) -> Iterator[RawMetric]:
     """Yield a LogRecord if it has a known name: its `event_name`, or the attribute that older exporters use."""
     time = observed = 0
@@ -217,7 +251,7 @@ def _read_record(
 
 
 def _named_record(
-    name: str, time_us: int, attributes: Attributes, resource: Attributes, names: Mapping[str, OutcomeName]
+    name: str, time_us: int, attributes: Attributes, resource: RawResource, names: Mapping[str, OutcomeName]
 ) -> Iterator[RawMetric]:
     named = next((known for known in (name, attributes.get(EVENT_NAME, "")) if known in names), "")
     if named:
@@ -278,7 +312,7 @@ def _read_json(body: bytes, signal: str, names: Mapping[str, OutcomeName]) -> It
         raise malformed("JSON")
     scopes_member, entries_member = ("scopeMetrics", "metrics") if signal == "metrics" else ("scopeLogs", "logRecords")
     for group in groups:
-        resource = _json_attributes(_object(group.get("resource") or {}))
+        resource = RawResource(_json_attributes(_object(group.get("resource") or {})))
         for scope in _list(group, scopes_member):
             for entry in _list(scope, entries_member):
                 if signal == "logs":
@@ -290,7 +324,7 @@ def _read_json(body: bytes, signal: str, names: Mapping[str, OutcomeName]) -> It
                     yield from _json_sum(entry, resource)
 
 
-def _json_sum(entry: dict[str, Any], resource: Attributes) -> Iterator[RawMetric]:
+def _json_sum(entry: dict[str, Any], resource: RawResource) -> Iterator[RawMetric]:
     total = _object(entry.get("sum") or {})
     given = total.get("aggregationTemporality")
     temporality = TEMPORALITIES.get(given, 0) if isinstance(given, str) else given

@@ -465,12 +465,13 @@ def _forget_journals(services: Services, should_continue: ShouldContinue) -> Non
 
 
 def _forget_route_usage(services: Services, should_continue: ShouldContinue) -> None:
-    forget_route_usage(services.store.database, should_continue)
+    forget_route_usage(services.store.database, services.settings.retention.outcome_days, should_continue)
 
 
 def _forget_outcomes(services: Services, should_continue: ShouldContinue) -> None:
-    forget_outcomes(services.store.database, should_continue)
-    forget_losses(services.store.database)
+    days = services.settings.retention.outcome_days
+    forget_outcomes(services.store.database, days, should_continue)
+    forget_losses(services.store.database, days)
 
 
 def _end_raises(services: Services, should_continue: ShouldContinue) -> None:

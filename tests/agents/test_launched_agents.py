@@ -1,26 +1,19 @@
 """Agents that the command-line client starts: they finish a task with nothing but its `launch` and `configure`."""
 
 import json
-import os
 import subprocess
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from agents.clients import ACCEPT_EDITS, NOWHERE, PACKAGES, RUN_S, UNCONFINED
+from agents.clients import ACCEPT_EDITS, PACKAGES, UNCONFINED
+from agents.launching import SCRIPTS, User
 from agents.upstreams import DONE, PLACES, Job, Model
 from support import npm
-from support.gateways import ROOT, GatewayProcess
+from support.gateways import GatewayProcess
 
 Serve = Callable[..., tuple[GatewayProcess, list[Model]]]
 PROMPT = "Write the file greeting.txt."
-# Agents that are scripts for node.
-SCRIPTS = {
-    "qwen": ("@qwen-code/qwen-code", "0.24.4"),
-    "kimi": ("@moonshot-ai/kimi-code", "2.1.0"),
-    "gemini": ("@google/gemini-cli", "0.61.0"),
-}
 ARGUMENTS = {
     "claude": ["--print", *ACCEPT_EDITS, PROMPT],
     "codex": ["exec", *UNCONFINED, PROMPT],
@@ -29,47 +22,6 @@ ARGUMENTS = {
     "kimi": ["--prompt", PROMPT],
     "gemini": ["--skip-trust", "--approval-mode", "yolo", "--prompt", PROMPT],
 }
-
-
-class User:
-    """A user with an empty home folder, the client and the agents; only loopback addresses can be reached."""
-
-    def __init__(self, job: Job, gateway: GatewayProcess, programs: Iterable[Path]) -> None:
-        self.work = Path(job.folder)
-        self.home = self.work.parent / "home"
-        self.home.mkdir()
-        folders = [str(program.parent) for program in programs]
-        self.environment = {
-            "PATH": os.pathsep.join([*folders, os.environ["PATH"]]),
-            "HOME": str(self.home),
-            "TMPDIR": str(self.home),
-            "PYTHONPATH": str(ROOT / "cli"),
-            "HTTPS_PROXY": NOWHERE,
-            "HTTP_PROXY": NOWHERE,
-            "NO_PROXY": "127.0.0.1,localhost",
-            "LLMGATEWAY_API_URL": gateway.address,
-            "LLMGATEWAY_API_KEY": gateway.key,
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            "DISABLE_AUTOUPDATER": "1",
-            "OPENCODE_DISABLE_MODELS_FETCH": "1",
-            "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
-            "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",
-        }
-
-    def client(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run the client."""
-        return self.run(sys.executable, "-m", "llmgateway_cli", *arguments)
-
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command,
-            cwd=self.work,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=RUN_S,
-        )
 
 
 def check_work(run: subprocess.CompletedProcess[str], job: Job, gateway: GatewayProcess, model: Model) -> None:

@@ -76,4 +76,4 @@ def add_outcomes(database: Database, owners: tuple[bytes, bytes, bytes, bytes], 
     organization, project, api_key, member = owners
     values = [outcomes.get(name, 0) for name in OUTCOMES]
     key = (api_key, hour, "s", "claude-code", "claude-sonnet-4-5")
-    database.change_rows(ADD, (*key, organization, project, member, *values))
+    database.change_rows(ADD, (*key, organization, project, member, "", *values))

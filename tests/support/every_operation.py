@@ -503,6 +503,7 @@ MONEY = (
     Step("GET", f"{ORGANIZATION}/outcome-settings"),
     Step("GET", "/activity/savings", query="timeRange=7d"),
     Step("GET", "/activity/outcomes", query="groupBy=team&timeRange=7d"),
+    Step("GET", "/activity/outcomes/export", query="groupBy=team&timeRange=7d"),
     Step("GET", f"{ORGANIZATION}/focus", query="month=2026-11"),
     Step("GET", "/logs", query="projectId={first_project}&limit=2", save={"log_id": "logs.0.id"}),
     Step("GET", "/logs/sessions", query="projectId={first_project}&limit=2"),

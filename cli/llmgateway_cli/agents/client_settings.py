@@ -18,23 +18,28 @@ Values = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """The settings of one client, with placeholders. `document` is its settings file, empty without one."""
+    """The settings of one client, with placeholders. `document` is its settings file, empty without one; `reporting`
+    and `reporting_document` make it report to the gateway, and are empty for a client that cannot."""
 
     environment: Mapping[str, str]
     command: Sequence[str]
     document: Mapping[str, Any]
+    reporting: Mapping[str, str]
+    reporting_document: Mapping[str, Any]
 
-    def filled_environment(self, values: Values) -> dict[str, str]:
+    def filled_environment(self, values: Values, telemetry: bool = False) -> dict[str, str]:
         """Return the variables with values; those of a model that is not chosen are left out."""
-        return {name: fill(text, values) for name, text in self.environment.items() if is_known(text, values)}
+        variables = {**self.environment, **self.reporting} if telemetry else self.environment
+        return {name: fill(text, values) for name, text in variables.items() if is_known(text, values)}
 
     def filled_arguments(self, values: Values) -> list[str]:
         """Return the arguments behind the program's name."""
         return [fill(text, values) for text in self.command[1:] if is_known(text, values)]
 
-    def filled_document(self, values: Values) -> dict[str, Any]:
+    def filled_document(self, values: Values, telemetry: bool = False) -> dict[str, Any]:
         """Return the content of the settings file; members of a model that is not chosen are left out."""
-        filled: dict[str, Any] = _fill_value(self.document, values)
+        document = {**self.document, **self.reporting_document} if telemetry else self.document
+        filled: dict[str, Any] = _fill_value(document, values)
         return filled
 
 
@@ -50,7 +55,14 @@ def _read_client(client: Mapping[str, Any]) -> ClientSettings:
     document: Mapping[str, Any] = {}
     for file in client.get("files", ()):
         document = tomllib.loads(file["text"]) if file["format"] == "toml" else json.loads(file["text"])
-    return ClientSettings(client.get("environment", {}), client["command"], document)
+    telemetry = client.get("telemetry", {})
+    return ClientSettings(
+        client.get("environment", {}),
+        client["command"],
+        document,
+        telemetry.get("environment", {}),
+        tomllib.loads(telemetry.get("text", "")),
+    )
 
 
 def is_known(text: str, values: Values) -> bool:

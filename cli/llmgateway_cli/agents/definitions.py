@@ -27,7 +27,7 @@ GEMINI_SETUP = "gemini"
 class LaunchPlan:
     """The facts that an agent's environment and command line depend on: the address of the gateway (without `/v1`), the
     key, the model ("" for the agent's own choice) with its entry in the catalogue (empty if unknown), the arguments
-    that the user gave for the agent, and the environment that it inherits."""
+    that the user gave for the agent, the environment that it inherits, and whether it reports to the gateway."""
 
     gateway_url: str
     api_key: str
@@ -35,6 +35,7 @@ class LaunchPlan:
     entry: Mapping[str, Any] = field(default_factory=dict)
     given: Sequence[str] = ()
     inherited: Mapping[str, str] = field(default_factory=dict)
+    telemetry: bool = False
 
     @property
     def openai_url(self) -> str:
@@ -83,6 +84,12 @@ class Agent:
     model_options: tuple[str, ...] = ("-m", "--model")
 
     @property
+    def reports(self) -> bool:
+        """Whether the gateway reads the telemetry of this agent."""
+        settings = read_client_settings().get(self.id)
+        return not self.is_custom and settings is not None and bool(settings.reporting)
+
+    @property
     def names(self) -> tuple[str, str]:
         """The words that mean this agent on a command line: its id, and its name with hyphens."""
         return self.id, self.name.lower().replace(" ", "-")
@@ -110,7 +117,7 @@ def settings_environment(ident: str) -> Environment:
     """Return the variables of a client's settings as a function of the plan."""
 
     def environment(plan: LaunchPlan) -> dict[str, str]:
-        return read_client_settings()[ident].filled_environment(_values(plan))
+        return read_client_settings()[ident].filled_environment(_values(plan), plan.telemetry)
 
     return environment
 
@@ -126,7 +133,7 @@ def settings_arguments(ident: str) -> Arguments:
 
 def settings_document(ident: str, plan: LaunchPlan) -> dict[str, Any]:
     """Return the content of a client's settings file."""
-    return read_client_settings()[ident].filled_document(_values(plan))
+    return read_client_settings()[ident].filled_document(_values(plan), plan.telemetry)
 
 
 def _codex_arguments(plan: LaunchPlan) -> list[str]:

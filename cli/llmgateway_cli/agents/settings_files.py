@@ -82,9 +82,9 @@ def claude_file(environment: Mapping[str, str], project: bool) -> SettingsFile:
     return SettingsFile(path, "Claude Code", has_secret=True)
 
 
-def claude_settings(gateway_url: str, api_key: str) -> dict[str, Any]:
+def claude_settings(gateway_url: str, api_key: str, telemetry: bool = False) -> dict[str, Any]:
     """Return the settings that point Claude Code at a gateway. A key of the user's own in them stays."""
-    variables = settings_environment("claude")(LaunchPlan(gateway_url, api_key, ""))
+    variables = settings_environment("claude")(LaunchPlan(gateway_url, api_key, "", telemetry=telemetry))
     return {"env": {name: value for name, value in variables.items() if value}}
 
 

@@ -27,13 +27,21 @@ CHOICES = (("Claude Code", CLAUDE), ("opencode", OPENCODE))
 @click.command(cls=ClientCommand)
 @click.argument("agent", required=False)
 @click.option("--project", is_flag=True, help="Change the settings of the current project instead of the user's.")
+@click.option("--telemetry", is_flag=True, help="Let Claude Code report commits, lines and edits to the gateway.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written, without writing it.")
 @click.option("-k", "--key", default="", help=f"The API key. {KEY_VARIABLE} keeps it out of the process list.")
 @click.option("--gateway-url", metavar="URL", default="", help="URL of the gateway, without /v1.")
 @json_option
 @pass_context
 def configure(
-    context: ClientContext, /, agent: str | None, project: bool, dry_run: bool, key: str, gateway_url: str
+    context: ClientContext,
+    /,
+    agent: str | None,
+    project: bool,
+    telemetry: bool,
+    dry_run: bool,
+    key: str,
+    gateway_url: str,
 ) -> None:
     """Point the settings file of claude or opencode at the gateway.
 
@@ -49,16 +57,18 @@ def configure(
             f"`llmgateway launch {agent}` configures an agent for one run.",
         )
     if name == CLAUDE:
-        configure_claude(context, project, key, dry_run)
+        configure_claude(context, project, key, dry_run, telemetry)
     else:
+        if telemetry:
+            context.output.warning("The gateway does not read the telemetry of opencode; --telemetry has no effect.")
         configure_opencode(context, opencode_file(context.settings.environment, project), key, dry_run)
 
 
-def configure_claude(context: ClientContext, project: bool, key: str, dry_run: bool) -> None:
+def configure_claude(context: ClientContext, project: bool, key: str, dry_run: bool, telemetry: bool = False) -> None:
     """Write the address and the key into Claude Code's settings. Raises CliError without a key."""
     used = key or require_key(context)
     file = claude_file(context.settings.environment, project)
-    settings = claude_settings(context.settings.gateway_url, used)
+    settings = claude_settings(context.settings.gateway_url, used, telemetry)
     names = [f"env.{name}" for name in settings["env"]]
     file.read()
     exclude_from_git(context, file, project, dry_run)

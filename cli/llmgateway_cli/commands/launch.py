@@ -36,6 +36,7 @@ class LaunchOptions:
     key: str
     check_key: bool
     dry_run: bool
+    telemetry: bool = False
 
 
 def complete_agents(click_context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -52,6 +53,7 @@ def complete_agents(click_context: click.Context, parameter: click.Parameter, in
 @click.option("--dry-run", is_flag=True, help="Show what would be started, without any request.")
 @click.option("-k", "--key", default="", help=f"The API key. {KEY_VARIABLE} keeps it out of the process list.")
 @click.option("--gateway-url", metavar="URL", default="", help="URL of the gateway, without /v1.")
+@click.option("--telemetry", is_flag=True, help="Let the agent report commits, lines and edits to the gateway.")
 @click.option("--check-key", is_flag=True, help="Check the key first with a request of one token.")
 @json_option
 @pass_context
@@ -153,6 +155,9 @@ def start_agent(context: ClientContext, agent: Agent, given: Sequence[str], opti
     if options.model and not agent.takes_model:
         context.output.warning(f"{agent.name} chooses its model itself; -m has no effect.")
         options = replace(options, model="")
+    if options.telemetry and not agent.reports:
+        context.output.warning(f"The gateway does not read the telemetry of {agent.name}; --telemetry has no effect.")
+        options = replace(options, telemetry=False)
     context.output.hide(options.key)
     if asks_for_plan(agent, given):
         given = given[1:]
@@ -160,7 +165,7 @@ def start_agent(context: ClientContext, agent: Agent, given: Sequence[str], opti
     if options.dry_run:
         model = options.model or (agent.default_model if agent.needs_model else "")
         key, source = known_key(context, options.key)
-        plan = LaunchPlan(context.settings.gateway_url, key, model, {}, given, context.settings.environment)
+        plan = make_plan(context, key, model, {}, given, options)
         print_plan(context, agent, plan, source, bool(options.model))
         return
     program = installed_program(agent, context.settings.environment)
@@ -170,13 +175,21 @@ def start_agent(context: ClientContext, agent: Agent, given: Sequence[str], opti
     check_service(context, agent, key)
     entry = choose_model(context, agent, options.model, key, given)
     model = options.model or str(entry.get("id", ""))
-    plan = LaunchPlan(context.settings.gateway_url, key, model, entry, given, context.settings.environment)
+    plan = make_plan(context, key, model, entry, given, options)
     environment = {**context.settings.environment, **agent.environment(plan)}
     command = [program, *agent.arguments(plan), *given]
     if apply_setup(agent, plan, bool(options.model)):
         context.output.info(f"Done: {describe_setup(agent, context.settings.environment)}.")
     context.output.info(f"Starting {agent.name} with {context.settings.gateway_url}.")
     replace_process(command, environment)
+
+
+def make_plan(
+    context: ClientContext, key: str, model: str, entry: Entry, given: Sequence[str], options: LaunchOptions
+) -> LaunchPlan:
+    """Return the facts that the start of an agent depends on."""
+    settings = context.settings
+    return LaunchPlan(settings.gateway_url, key, model, entry, given, settings.environment, options.telemetry)
 
 
 def asks_for_plan(agent: Agent, given: Sequence[str]) -> bool:

@@ -37,7 +37,7 @@ SHARES = (
     *("tag", "session", "provider", "model", "key", "app"),
 )
 # The groups of `GET /activity/outcomes`.
-OUTCOME_GROUPS = ("team", "project", "model", "person", "key", "session")
+OUTCOME_GROUPS = ("team", "project", "repository", "model", "person", "key", "session")
 NOT_STATED = "(not stated)"
 FIGURES = (Column("REQUESTS", number=True), Column("TOKENS", number=True), Column("COST", number=True))
 NO_REQUESTS = "There were no requests."

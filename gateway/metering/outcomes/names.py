@@ -1,7 +1,7 @@
 """The names by which coding agents report outcomes, from config/agent_outcomes.toml."""
 
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from gateway.configuration.settings import CONFIG
@@ -20,6 +20,10 @@ OUTCOMES = (
 )
 Signal = Literal["metrics", "logs"]
 ReadAttribute = Callable[[str], str]
+Conditions = Mapping[str, frozenset[str]]
+# OpenTelemetry's names of a repository and of the person or organization that it belongs to.
+REPOSITORY = "vcs.repository.name"
+REPOSITORY_OWNER = "vcs.owner.name"
 
 
 class OutcomeName(NamedTuple):
@@ -31,13 +35,26 @@ class OutcomeName(NamedTuple):
     model: tuple[str, ...]
     attribute: str
     outcomes: Mapping[str, str]
-    where: Mapping[str, frozenset[str]]
+    where: Conditions
+    needs: Mapping[str, Conditions]
 
     def outcome_of(self, read: ReadAttribute) -> str:
         """Return the outcome that a point with these attributes counts, "" if it counts none."""
-        if any(read(name) not in values for name, values in self.where.items()):
+        if not _holds(self.where, read):
             return ""
-        return self.outcomes.get(read(self.attribute) if self.attribute else "", "")
+        outcome = self.outcomes.get(read(self.attribute) if self.attribute else "", "")
+        return outcome if _holds(self.needs.get(outcome, {}), read) else ""
+
+
+def _holds(conditions: Conditions, read: ReadAttribute) -> bool:
+    return all(read(name) in values for name, values in conditions.items())
+
+
+def repository_of(read: ReadAttribute) -> str:
+    """Return the repository of a point as owner/name, or its name alone; "" if the sender names none."""
+    name = read(REPOSITORY)
+    owner = read(REPOSITORY_OWNER) if name else ""
+    return f"{owner}/{name}" if owner else name
 
 
 class OutcomeNames:
@@ -48,6 +65,11 @@ class OutcomeNames:
         self._names: dict[str, dict[str, OutcomeName]] = {
             "metrics": dict(_read(agents, "metric")),
             "logs": dict(_read(agents, "event")),
+        }
+        # The names as they are in a record, in which they are looked for before it is decoded: Codex sends a record for
+        # each event of a stream, with some twenty attributes, and 512 in one export.
+        self.encoded: dict[str, tuple[bytes, ...]] = {
+            signal: tuple(name.encode() for name in names) for signal, names in self._names.items()
         }
         # Bytes that an export contains if it has any of these names, in JSON and in protobuf.
         self.prefixes: tuple[bytes, ...] = tuple(
@@ -75,9 +97,14 @@ def _read(agents: Sequence[Mapping[str, Any]], kind: str) -> Iterator[tuple[str,
                     tuple(agent["model"]),
                     entry.get("attribute", ""),
                     outcomes,
-                    {name: frozenset(values) for name, values in entry.get("where", {}).items()},
+                    _conditions(entry.get("where", {})),
+                    {outcome: _conditions(one) for outcome, one in entry.get("needs", {}).items()},
                 ),
             )
+
+
+def _conditions(given: Mapping[str, Iterable[str]]) -> Conditions:
+    return {name: frozenset(values) for name, values in given.items()}
 
 
 NAMES = OutcomeNames(tomllib.loads(TABLE.read_text())["agent"])

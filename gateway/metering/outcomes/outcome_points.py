@@ -10,7 +10,7 @@ DIGEST_BYTES = 16
 class OutcomePoint(NamedTuple):
     """A number of one outcome. A point with a `series` is cumulative: it counts by how much it exceeds the one before
     of its series. `time_us` is the end of what it counts, `start_us` the beginning, 0 if the sender does not know it;
-    `session` and `model` are "" if it names none."""
+    `session`, `model` and `repository` are "" if it names none."""
 
     agent: str
     outcome: str
@@ -20,6 +20,7 @@ class OutcomePoint(NamedTuple):
     series: bytes
     start_us: int
     time_us: int
+    repository: str = ""
 
 
 class OutcomeExport(NamedTuple):

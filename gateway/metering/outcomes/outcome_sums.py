@@ -1,4 +1,4 @@
-"""Sums of outcomes over a time, by hour, day or week or in total, and by key, project, session or model."""
+"""Sums of outcomes over a time, by hour, day or week or in total, and by key, session, model or repository."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -11,8 +11,14 @@ from gateway.metering.rollups.queries import bucket_sql
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
 
-OutcomeDimension = Literal["total", "api_key", "session", "model"]
-COLUMNS: dict[OutcomeDimension, str] = {"total": "''", "api_key": "api_key", "session": "session", "model": "model"}
+OutcomeDimension = Literal["total", "api_key", "session", "model", "repository"]
+COLUMNS: dict[OutcomeDimension, str] = {
+    "total": "''",
+    "api_key": "api_key",
+    "session": "session",
+    "model": "model",
+    "repository": "repository",
+}
 MAX_OWNERS = 2_000  # of one statement
 SUMS = ", ".join(f"SUM({name})" for name in OUTCOMES)
 
@@ -80,6 +86,27 @@ def _statement(
         "GROUP BY 1, 2"
     )
     return sql, (*owners, first, end)
+
+
+def list_repositories(database: Database, owners: Owners, span: Span, maximum: int) -> dict[str, str]:
+    """Return the repository of each session that reported one, for the sessions with the most accepted edits; inside a
+    read. The last one of a session counts."""
+    found: dict[str, tuple[int, int, str]] = {}
+    for column, idents in (("project", owners.project_ids), ("api_key", owners.key_ids)):
+        for start in range(0, len(idents), MAX_OWNERS):
+            some = [raw_id(ident) for ident in idents[start : start + MAX_OWNERS]]
+            sql = (
+                f"SELECT session, repository, MAX(hour), SUM(edits_accepted) FROM outcome WHERE {column} IN "
+                f"({', '.join('?' * len(some))}) AND hour >= ? AND hour < ? AND repository <> '' AND session <> '' "
+                "GROUP BY session, repository ORDER BY 4 DESC, 1, 2 LIMIT ?"
+            )
+            for session, repository, hour, edits in database.fetch(sql, (*some, span.first, span.end, maximum)):
+                last, most, name = found.get(session, (-1, 0, ""))
+                newest = (int(hour), repository) > (last, name)
+                best = (int(hour), repository) if newest else (last, name)
+                found[session] = (best[0], most + int(edits), best[1])
+    ranked = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:maximum]
+    return {session: repository for session, (_, _, repository) in ranked}
 
 
 class MemberOutcome(Struct, frozen=True):

@@ -19,7 +19,6 @@ from gateway.store.database import Database
 # An export is repeated within minutes; a series that sent nothing for so long is forgotten.
 REPEATED_US = DAY_US
 SERIES_KEPT_US = 8 * DAY_US
-KEPT_DAYS = 400
 # Points that claim to be older, or from the future, count for the hour in which they arrived.
 OLDEST_US = DAY_US
 AHEAD_US = 5 * MINUTE_US
@@ -37,9 +36,11 @@ ADDED = ", ".join(
     f"ELSE outcome.{name} + excluded.{name} END"
     for name in OUTCOMES
 )
+# A session seldom changes its repository; the last one that an agent named counts.
 ADD = (
-    f"INSERT INTO outcome ({KEYS}, organization, project, member, {', '.join(OUTCOMES)}) "
-    f"VALUES ({', '.join('?' * (8 + len(OUTCOMES)))}) ON CONFLICT ({KEYS}) DO UPDATE SET {ADDED}"
+    f"INSERT INTO outcome ({KEYS}, organization, project, member, repository, {', '.join(OUTCOMES)}) "
+    f"VALUES ({', '.join('?' * (9 + len(OUTCOMES)))}) ON CONFLICT ({KEYS}) DO UPDATE SET {ADDED}, "
+    "repository = CASE WHEN excluded.repository <> '' THEN excluded.repository ELSE outcome.repository END"
 )
 CLAIM = "INSERT INTO outcome_export (api_key, digest, at) VALUES (?, ?, ?) ON CONFLICT (api_key, digest) DO NOTHING"
 BEGIN_SERIES = (
@@ -52,11 +53,7 @@ WRITE_SERIES = "UPDATE outcome_series SET amount = ?, time_us = ?, at = ? WHERE 
 COUNT_SERIES = "SELECT COUNT(*) FROM outcome_series WHERE api_key = ?"
 COUNT_ROWS = "SELECT COUNT(*) FROM outcome WHERE api_key = ? AND hour = ?"
 HAS_ROW = "SELECT 1 FROM outcome WHERE api_key = ? AND hour = ? AND session = ? AND agent = ? AND model = ?"
-FORGET = {
-    "outcome_export": ("at", "api_key, digest", REPEATED_US, 1),
-    "outcome_series": ("at", "api_key, series", SERIES_KEPT_US, 1),
-    "outcome": ("hour", KEYS, KEPT_DAYS * DAY_US, HOUR_US),
-}
+TABLES = ("outcome_export", "outcome_series", "outcome")
 
 
 class RowKey(NamedTuple):
@@ -90,6 +87,7 @@ class _Storing:
         self._database = database
         self._now_us = database.now_us()
         self._sums: dict[RowKey, list[int]] = {}
+        self._repositories: dict[RowKey, str] = {}
         self._owners: dict[bytes, tuple[bytes, bytes, bytes]] = {}
         self._series: dict[bytes, int] = {}  # of a key, once it has a new one
         self._counted = 0
@@ -136,7 +134,8 @@ class _Storing:
             else:
                 continue  # an older point that arrived late
             self._add(api_key, point, more)
-            amount, time_us = point.amount, max(time_us, point.time_us)
+            # A sender whose clock was ahead must not hide the restarts that follow.
+            amount, time_us = point.amount, max(time_us, min(point.time_us, self._now_us + AHEAD_US))
         database.execute(WRITE_SERIES, (amount, time_us, self._now_us, api_key, series))
 
     def _has_room(self, api_key: bytes) -> bool:
@@ -156,6 +155,8 @@ class _Storing:
         if not self._now_us - OLDEST_US <= at_us <= self._now_us + AHEAD_US:
             at_us = self._now_us
         key = RowKey(api_key, at_us // HOUR_US, point.session, point.agent, point.model)
+        if point.repository:
+            self._repositories[key] = point.repository
         sums = self._sums.setdefault(key, [0] * len(OUTCOMES))
         sums[OUTCOMES.index(point.outcome)] += amount
 
@@ -168,7 +169,8 @@ class _Storing:
             rows[place] = sums if known is None else [a + b for a, b in zip(known, sums, strict=True)]
         for key, sums in sorted(rows.items()):
             values = [min(value, MAX_AMOUNT) for value in sums]
-            self._database.execute(ADD, (*key, *self._owners[key.api_key], *values))
+            repository = self._repositories.get(key, "")
+            self._database.execute(ADD, (*key, *self._owners[key.api_key], repository, *values))
 
     def _place(self, key: RowKey, counts: dict[tuple[bytes, int], int]) -> RowKey:
         """Return the row that a sum is added to."""
@@ -186,11 +188,17 @@ def _export_key(export: OutcomeExport) -> tuple[bytes, bytes]:
     return export.api_key, export.digest
 
 
-def forget_outcomes(database: Database, should_continue: ShouldContinue = always) -> None:
-    """Delete exports, series and sums that are over, in small steps; safe to repeat. Unavailable."""
+def forget_outcomes(database: Database, kept_days: int, should_continue: ShouldContinue = always) -> None:
+    """Delete exports and series that are over, and sums that are older than a number of days (0: none), in small steps;
+    safe to repeat. Unavailable."""
     now_us = database.now_us()
-    for table, (column, key, kept_us, unit_us) in FORGET.items():
-        oldest = (now_us - kept_us) // unit_us
+    ends = [
+        ("outcome_export", "at", "api_key, digest", now_us - REPEATED_US),
+        ("outcome_series", "at", "api_key, series", now_us - SERIES_KEPT_US),
+    ]
+    if kept_days:
+        ends.append(("outcome", "hour", KEYS, (now_us - kept_days * DAY_US) // HOUR_US))
+    for table, column, key, oldest in ends:
         listed = f"SELECT {key} FROM {table} WHERE {column} < ? LIMIT ?"
         delete = f"DELETE FROM {table} WHERE ({key}) IN ({listed})"
         while should_continue():
@@ -201,7 +209,7 @@ def forget_outcomes(database: Database, should_continue: ShouldContinue = always
 
 def delete_of_key(database: Database, api_key: bytes) -> None:
     """Delete all that the agents of a key reported. Unavailable."""
-    for table in FORGET:
+    for table in TABLES:
         database.change_rows(f"DELETE FROM {table} WHERE api_key = ?", (api_key,))
 
 

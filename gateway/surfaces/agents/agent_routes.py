@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from gateway.accounts import managed_settings
+from gateway.callers.access import keeps_nothing
 from gateway.callers.authentication import Caller
 from gateway.callers.models import Organization, Team, User
 from gateway.callers.scopes import SETTINGS_PATH, SIGNALS, USAGE_PATH
@@ -121,9 +122,13 @@ def _take_outcomes(services: Services, caller: Caller, signal: str, body: bytes,
 
 
 def _without_secrets(caller: Caller, point: OutcomePoint) -> OutcomePoint:
-    """Return a point with its session as those of requests are stored, and without a model that is none."""
-    model = point.model if hide_tokens(point.model) == point.model else ""
-    return point._replace(session=point.session and stored_session(caller, point.session), model=model)
+    """Return a point with its session as those of requests are stored, without names in which a key is, and under zero
+    data retention without its repository."""
+    model, repository = (name if hide_tokens(name) == name else "" for name in (point.model, point.repository))
+    if keeps_nothing(caller.rules):
+        repository = ""
+    session = point.session and stored_session(caller, point.session)
+    return point._replace(session=session, model=model, repository=repository)
 
 
 def _attributes_of(services: Services, caller: Caller) -> dict[str, str]:

@@ -42,6 +42,13 @@ class TypedSetting(Struct, frozen=True):
     value: str
 
 
+class TelemetrySettings(Struct, frozen=True):
+    """The settings with which an agent reports to the gateway: variables, and a text for its first file."""
+
+    environment: dict[str, str] = {}
+    text: str = ""
+
+
 class ClientSetup(Struct, frozen=True):
     """A client with its settings, which contain placeholders; the source explains the members."""
 
@@ -59,6 +66,7 @@ class ClientSetup(Struct, frozen=True):
     note: str = ""
     launched: bool = False
     chooses_model: bool = False
+    telemetry: TelemetrySettings | None = None
 
 
 class SetupStep(Struct, frozen=True):
@@ -104,6 +112,30 @@ def show_client(client: ClientSetup, base_url: str, token: str, model: str) -> S
     return ShownClient(
         client.id, client.name, client.group, client.test, client.note, launch, tuple(_steps(client, values))
     )
+
+
+class ShownTelemetry(Struct, frozen=True):
+    """An agent and the steps by which it reports."""
+
+    name: str
+    steps: tuple[SetupStep, ...]
+
+
+def show_telemetry(base_url: str, token: str) -> list[ShownTelemetry]:
+    """Return the agents whose telemetry the gateway reads, with their settings."""
+    values = values_of(base_url, token, "")
+    shown = []
+    for client in load_clients():
+        if client.telemetry is None:
+            continue
+        steps = []
+        if client.telemetry.text:
+            file = client.files[0]
+            steps.append(SetupStep(file.format, file.path, fill(client.telemetry.text.strip(), values)))
+        lines = [f"export {name}={_quote(fill(text, values))}" for name, text in client.telemetry.environment.items()]
+        steps.append(SetupStep("shell", "", "\n".join(lines)))
+        shown.append(ShownTelemetry(client.name, tuple(steps)))
+    return shown
 
 
 def values_of(base_url: str, token: str, model: str) -> Values:

@@ -4,7 +4,7 @@ are compared by it."""
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from msgspec import Meta
+from msgspec import Meta, to_builtins
 
 from gateway.accounts.outcome_settings import OutcomeSettings, change_settings, find_settings
 from gateway.accounts.projects import list_projects
@@ -27,13 +27,15 @@ from gateway.reports.savings import (
 from gateway.surfaces.management.access_groups import anywhere, in_organization
 from gateway.surfaces.management.activity_routes import names_of
 from gateway.surfaces.management.answers import OutcomeCounts
+from gateway.surfaces.management.exports import download
 from gateway.surfaces.management.managed_operation import ManagedCall, managed
+from gateway.surfaces.visitors import tabular as tabular_module
 from gateway.surfaces.visitors.report_windows import RANGES, ReportRange, read_window
 from gateway.surfaces.visitors.usage_report import MAX_DATE_LENGTH, UsageScope, scope_of
 from gateway.surfaces.visitors.validation_schemas import Body, OneOf, QueryFlag, StrictBody, StrictBoolean, TextField
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.answer_structs import Answer, Usd
-from gateway.surfaces.web.http import Operation
+from gateway.surfaces.web.http import Operation, Outbound
 from gateway.telemetry.cache_watch import PREFIX, REMEDIES
 
 TAG = "Outcomes"
@@ -75,6 +77,10 @@ class OutcomesQuery(Body):
     first = TextField(1, MAX_DATE_LENGTH, data_key="from", about="The first day, like 2026-01-31.")
     last = TextField(1, MAX_DATE_LENGTH, data_key="to", about="The last day; default: today.")
     timezone = TextField(1, 64, load_default="UTC", about="The zone of the days; default: UTC.")
+
+
+class OutcomesExportQuery(OutcomesQuery):
+    format = OneOf(tabular_module.FORMATS, load_default=tabular_module.CSV)
 
 
 class SavedAndWastedQuery(Body):
@@ -189,6 +195,21 @@ def read_outcomes(visitor: Visitor, given: Mapping[str, Any]) -> OutcomesAnswer:
     )
 
 
+def export_outcomes(call: ManagedCall[None]) -> Outbound:
+    """The outcomes and the spending by group, or without groupBy by day (by hour for periods of hours), as CSV or JSON
+    lines. People are left out where they are not compared."""
+    answer = read_outcomes(call.visitor, call.fields)
+    is_grouped = bool(call.fields.get("groupBy"))
+    kind = OutcomeGroupAnswer if is_grouped else OutcomeStepAnswer
+    rows = [to_builtins(row) for row in (answer.groups if is_grouped else answer.steps)]
+    form = call.fields["format"]
+    first = ("id", "name") if is_grouped else ("date",)
+    columns = (*first, *(name for name in kind.__struct_encode_fields__ if name not in first))
+    pieces = tabular_module.write_rows([rows], columns, form)
+    owners = sorted(call.visitor.memberships)
+    return download(call.visitor, owners, f"outcomes.{form}", tabular_module.MEDIA[form], pieces)
+
+
 def compares_people(visitor: Visitor, scope: UsageScope) -> bool:
     """Return whether a visitor may see these keys apart: all are the visitor's own, or the owners of their
     organizations let people be compared."""
@@ -287,6 +308,10 @@ OPERATIONS: tuple[Operation, ...] = (
     managed("GET", "/activity/outcomes", show_outcomes, "Outcomes of coding agents, and their cost", tag=TAG,
             who=anywhere("usage:read"), scope="usage:read", query=OutcomesQuery,
             commands=("outcomes show .groups --by=groupBy! --project=projectId --range=timeRange ...",)),
+    managed("GET", "/activity/outcomes/export", export_outcomes, "Export the outcomes of coding agents", tag=TAG,
+            who=anywhere("usage:read"), scope="usage:read", query=OutcomesExportQuery, errors=(429,),
+            media=tabular_module.MEDIA[tabular_module.CSV],
+            also=(tabular_module.MEDIA[tabular_module.JSON_LINES],)),
     managed("GET", "/activity/savings", show_savings, "Money saved and wasted, with causes", tag=TAG,
             who=anywhere("usage:read"), scope="usage:read", query=SavedAndWastedQuery,
             commands=("outcomes savings .saved --project=projectId --range=timeRange ...",

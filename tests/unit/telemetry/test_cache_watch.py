@@ -197,8 +197,8 @@ def test_old_losses_are_deleted(watch, turns, database: Database) -> None:
     turns(10, WARM | {"input_nusd": 5_000, "cached_nusd": 9_500})
     turns(6, COLD | {"input_nusd": 90_000, "cached_nusd": 1_000})
     watch.scan()
-    cache_watch.forget_losses(database)
+    cache_watch.forget_losses(database, 400)
     assert len(losses(database)) == 6
     database.change_rows("UPDATE cache_loss SET at = 1")
-    cache_watch.forget_losses(database)
+    cache_watch.forget_losses(database, 400)
     assert losses(database) == []

@@ -2,6 +2,10 @@
 
 import json
 import math
+import time
+import tracemalloc
+from contextlib import suppress
+from hashlib import blake2b
 
 import pytest
 from hypothesis import given
@@ -75,6 +79,103 @@ def test_gemini_cli_counts_the_decisions_on_edits_alone(form: str) -> None:
         ("edits_accepted", 3),
         ("edits_rejected", 4),
     ]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_edit_of_gemini_cli_that_failed_changed_nothing(form: str) -> None:
+    export = MetricExport(NOW_US - 1000, NOW_US, CUMULATIVE)
+    for success, decision, amount in ((True, "accept", 1), (False, "accept", 2), (False, "reject", 4)):
+        export.add("gemini_cli.tool.call.count", amount, function_name="replace", decision=decision, success=success)
+    assert [(outcome, amount) for _, outcome, amount, *_ in read(export, form)] == [
+        ("edits_accepted", 1),
+        ("edits_rejected", 4),
+    ]
+
+
+def test_a_full_export_of_codex_is_read() -> None:
+    """Its exporter sends 512 records at once, nearly all of them events of streams."""
+    more = {f"attribute.{number}": "some text" for number in range(25)}
+    stream = {"event.name": "codex.sse_event", **more}
+    decision = {"event.name": "codex.tool_decision", "tool_name": "apply_patch", "decision": "approved", **more}
+    body = log_export(NOW_US, *[stream] * 500, *[decision] * 12).SerializeToString()
+    assert [point.outcome for point in read_outcomes(body, "logs", False)] == ["edits_accepted"] * 12
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("point", "resource", "expected"),
+    [
+        ({"vcs__repository__name": "house", "vcs__owner__name": "acme"}, {}, "acme/house"),
+        ({}, {"vcs.repository.name": "house", "vcs.owner.name": "acme"}, "acme/house"),
+        ({"vcs__repository__name": "house"}, {}, "house"),
+        ({"vcs__owner__name": "acme"}, {}, ""),
+        ({"vcs__repository__name": "h\0" * 500}, {}, ("h\N{REPLACEMENT CHARACTER}" * 128)[:255]),
+    ],
+)
+def test_the_repository_has_the_names_of_opentelemetry(
+    form: str, point: dict[str, str], resource: dict[str, str], expected: str
+) -> None:
+    export = MetricExport(NOW_US - 1000, NOW_US, **resource).add("claude_code.commit.count", 1, **point)
+    body = export.protobuf if form == "protobuf" else json.dumps(export.json).encode()
+    (found,) = read_outcomes(body, "metrics", form == "json")
+    assert found.repository == expected
+
+
+def test_a_series_keeps_its_name_from_one_version_to_the_next() -> None:
+    """Otherwise all that running agents had reported would count again after an upgrade."""
+    export = MetricExport(NOW_US, NOW_US + 5, CUMULATIVE, **{"host.name": "h"})
+    (point,) = read_outcomes(export.add("claude_code.commit.count", 1, model="m").protobuf, "metrics", False)
+    parts = ["claude_code.commit.count", str(NOW_US), "host.name\0h", "service.name\0agent", "", "model\0m", ""]
+    assert point.series == blake2b("\1".join(parts).encode(), digest_size=16).digest()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_attributes_of_a_resource_are_hashed_once_for_all_of_its_points(form: str, monkeypatch) -> None:
+    sizes: list[int] = []
+    written = otlp_outcomes._series_text
+    monkeypatch.setattr(otlp_outcomes, "_series_text", lambda given: sizes.append(len(given)) or written(given))
+    export = MetricExport(NOW_US, NOW_US, CUMULATIVE, **{f"k{number}": "x" * 255 for number in range(100)})
+    for number in range(50):
+        export.add("claude_code.commit.count", 1, model=str(number))
+    assert len(read(export, form)) == 50
+    assert [size for size in sizes if size > 50] == [101]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("name", "starts", "amount"),
+    [
+        ("claude_code.commit.count", False, 1),
+        ("claude_code.commit.count", True, 1),
+        ("claude_code.commit.count", False, -1),
+        ("claude_code.token.usage", False, 1),
+    ],
+)
+def test_a_large_export_takes_little_time_and_memory(form: str, name: str, starts: bool, amount: int) -> None:
+    """50,000 points, long attributes, and a start for each point."""
+    export = MetricExport(NOW_US, NOW_US, CUMULATIVE, **{f"k{number}": "x" * 1_000 for number in range(128)})
+    group = export.add(name, amount)._scope.metrics[0].sum
+    first = group.data_points[0]
+    for _ in range(15_000 if form == "json" else 50_000):
+        first.start_time_unix_nano += 1_000 * starts
+        group.data_points.append(first)
+    body = export.protobuf if form == "protobuf" else json.dumps(export.json).encode()
+    tracemalloc.start()
+    began = time.process_time()
+    with suppress(InvalidRequest):
+        assert read_outcomes(body, "metrics", form == "json") == []
+    took_s, (_, peak) = time.process_time() - began, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert took_s < 5 and peak < 60_000_000, (took_s, peak)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_few_points_too_many_drop_the_export_and_not_the_sender(form: str) -> None:
+    export = MetricExport(NOW_US, NOW_US)
+    for _ in range(otlp_outcomes.MAX_POINTS + 1):
+        export.add("claude_code.commit.count", 1)
+    with pytest.raises(TooManyFields):
+        read(export, form)
 
 
 @pytest.mark.parametrize("form", FORMS)

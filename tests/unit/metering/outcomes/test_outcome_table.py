@@ -4,9 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gateway import ids
-from gateway.clock import DAY_US, HOUR_US, SECOND_US
+from gateway.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from gateway.errors import Unavailable
 from gateway.metering.counters import Counters
 from gateway.metering.outcomes import outcome_book, outcome_table
@@ -14,7 +16,6 @@ from gateway.metering.outcomes.names import OUTCOMES
 from gateway.metering.outcomes.outcome_book import COUNTER, OutcomeBook
 from gateway.metering.outcomes.outcome_points import NO_SERIES, OutcomeExport, OutcomePoint
 from gateway.metering.outcomes.outcome_table import (
-    KEPT_DAYS,
     MAX_AMOUNT,
     OTHER,
     SERIES_KEPT_US,
@@ -161,17 +162,57 @@ def test_sums_stay_within_the_integers_of_the_store(database: Database, rows) ->
     assert commits(rows) == MAX_AMOUNT
 
 
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=6).flatmap(
+        lambda steps: st.tuples(st.just(steps), st.permutations(range(len(steps))), st.integers(1, 3))
+    )
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_series_in_any_order_and_grouping_counts_what_it_reached(database: Database, rows, case) -> None:
+    steps, order, size = case
+    key = raw_id(ids.new("key"))
+    now = database.now_us()
+    amounts = [sum(steps[: place + 1]) for place in range(len(steps))]
+    points = [
+        point(now, amounts[place], series=b"a", start_us=now - 99, time_us=now + place, session=key.hex())
+        for place in order
+    ]
+    exports = [export(*points[start : start + size], key=key) for start in range(0, len(points), size)]
+    for sent in (*exports, *exports):  # each is sent twice
+        store_exports(database, [sent])
+    assert sum(row["commits"] for row in rows(session=key.hex())) == amounts[-1]
+
+
+def test_a_clock_that_was_far_ahead_hides_no_restart(database: Database, rows) -> None:
+    now = database.now_us()
+    wrong, restarted = now + 3_650 * DAY_US, now + 10 * MINUTE_US
+    store_exports(database, [export(point(now, 5, series=b"a", start_us=0, time_us=wrong))])
+    store_exports(database, [export(point(now, 2, series=b"a", start_us=0, time_us=restarted))])
+    assert commits(rows) == 7
+    assert {row["hour"] for row in rows()} == {now // HOUR_US}
+
+
+def test_the_last_repository_of_a_session_counts(database: Database) -> None:
+    now = database.now_us()
+    for repository in ("acme/house", "", "acme/garden"):
+        store_exports(database, [export(point(now)._replace(repository=repository))])
+        expected = repository or "acme/house"
+        assert database.query_rows("SELECT repository FROM outcome") == [(expected,)]
+
+
 def test_old_rows_are_deleted(database: Database, rows, monkeypatch) -> None:
     monkeypatch.setattr(outcome_table, "STEP_ROWS", 1)
     now = database.now_us()
     store_exports(database, [export(point(now, series=b"a")), export(point(now, session="t"))])
-    forget_outcomes(database)
+    forget_outcomes(database, 30)
     assert len(rows()) == 2
-    old = now - KEPT_DAYS * DAY_US - 2 * HOUR_US
+    old = now - 30 * DAY_US - 2 * HOUR_US
     database.change_rows("UPDATE outcome SET hour = ?", (old // HOUR_US,))
     for table in ("outcome_series", "outcome_export"):
         database.change_rows(f"UPDATE {table} SET at = ?", (old,))
-    forget_outcomes(database)
+    forget_outcomes(database, 0)
+    assert len(rows()) == 2  # for ever
+    forget_outcomes(database, 30)
     tables = ("outcome", "outcome_series", "outcome_export")
     assert [database.query_row(f"SELECT COUNT(*) FROM {table}")[0] for table in tables] == [0, 0, 0]
 

@@ -192,7 +192,9 @@ def test_an_export_ends_with_the_membership_that_it_was_begun_with(used: Tenants
         list(pieces)
 
 
-@pytest.mark.parametrize("path", ["/logs/export", "/activity/export", "/activity/shares/export?timeRange=7d"])
+@pytest.mark.parametrize(
+    "path", ["/logs/export", "/activity/export", "/activity/shares/export?timeRange=7d", "/activity/outcomes/export"]
+)
 def test_an_organization_has_so_many_exports_at_once_and_another_one_is_not_concerned(used: Tenants, path: str) -> None:
     owner = used["acme owner"]
     going = [used.client.get(path, headers={"Authorization": f"Bearer {owner.token}"}) for _ in range(2)]

@@ -1,5 +1,6 @@
 """The page Outcomes shows outcomes with their prices, savings and wastes, and compares people only where it may."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +10,7 @@ from support.usage import insert_rows, usage_row
 
 from gateway import ids
 from gateway.accounts.outcome_settings import find_settings
-from gateway.clock import HOUR_US
+from gateway.clock import HOUR_US, to_datetime
 from gateway.metering.outcomes.outcome_points import NO_SERIES, OutcomeExport, OutcomePoint
 from gateway.metering.outcomes.outcome_table import store_exports
 from gateway.metering.usage_table import raw_id
@@ -88,3 +89,30 @@ def test_an_owner_turns_the_comparison_of_people_on(tenants: Tenants, worked: Pe
 def test_a_site_without_telemetry_learns_how_to_begin(tenants: Tenants) -> None:
     page = open_page(tenants, tenants["rival owner"], PATH)
     assert "CLAUDE_CODE_ENABLE_TELEMETRY=1" in page and "No agent has reported anything" in page
+
+
+def test_bars_and_rows_lead_to_what_is_behind_them(tenants: Tenants, worked: Person) -> None:
+    owner = tenants["acme owner"]
+    day = to_datetime(tenants.services.store.database.now_us() - HOUR_US).date().isoformat()
+    page = open_page(tenants, worked, PATH)
+    assert "A bar leads to the sessions of its day." in page
+    (bar,) = set(re.findall(rf'href="[^"]*(/console/outcomes\?[^"]*groupBy=session[^"]*day={day})"', page))
+    narrowed = open_page(tenants, worked, bar)
+    assert "/console/sessions/turns?session=s" in narrowed and "A bar leads to its requests." in narrowed
+    (requests,) = set(re.findall(r'<a href="[^"]*(/console/logs\?from=[^"]*)" tabindex', narrowed))
+    assert "failed" in open_page(tenants, worked, requests).lower()
+    # An owner sees no single people: a day leads to the same group, its bar to requests.
+    page = open_page(tenants, owner, f"{PATH}?groupBy=team")
+    assert f"groupBy=team&day={day}" in page and "groupBy=session&day" not in page
+    assert "/console/logs?" in open_page(tenants, owner, f"{PATH}?groupBy=project")
+
+
+def test_the_page_offers_what_it_shows_as_csv(tenants: Tenants, worked: Person) -> None:
+    page = open_page(tenants, worked, f"{PATH}?groupBy=session&timeRange=7d")
+    (path,) = re.findall(r'href="[^"]*(/activity/outcomes/export\?[^"]*)"', page)
+    first, *lines = open_page(tenants, worked, path).splitlines()
+    assert first.startswith('"id","name","sessions","commits"')
+    assert any(line.startswith('"s","s","0","2"') for line in lines)
+    owner = open_page(tenants, tenants["acme owner"], f"{PATH}?groupBy=person")
+    (path,) = re.findall(r'href="[^"]*(/activity/outcomes/export\?[^"]*)"', owner)
+    assert "groupBy" not in path

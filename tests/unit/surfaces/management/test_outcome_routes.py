@@ -40,11 +40,13 @@ def spend(tenants: Tenants, person: Person, cost_nusd: int, **more: Any) -> None
     tenants.services.billing.rollups.catch_up()
 
 
-def report(tenants: Tenants, person: Person, session: str = "s", model: str = "", **outcomes: int) -> None:
+def report(
+    tenants: Tenants, person: Person, session: str = "s", model: str = "", repository: str = "", **outcomes: int
+) -> None:
     """Report outcomes of a person's key."""
     now = tenants.services.store.database.now_us()
     points = [
-        OutcomePoint("claude-code", name, session, model, amount, NO_SERIES, now, now - HOUR_US)
+        OutcomePoint("claude-code", name, session, model, amount, NO_SERIES, now, now - HOUR_US, repository)
         for name, amount in outcomes.items()
     ]
     owners = (person.organization_id, person.project_id, person.key.info.id, person.member_id)
@@ -158,3 +160,45 @@ def test_a_session_that_reports_without_spending_is_listed(tenants: Tenants) -> 
     groups = {one["id"]: one for one in tenants.ok("GET", f"{REPORT}&groupBy=session", developer)["groups"]}
     assert (groups["dear"]["cost"], groups["dear"]["editsAccepted"]) == ("1", 0)
     assert (groups["busy"]["cost"], groups["busy"]["editsAccepted"]) == ("0", 9)
+
+
+def test_a_repository_has_the_cost_of_its_sessions(tenants: Tenants) -> None:
+    owner, developer, colleague = (tenants[f"acme {name}"] for name in ("owner", "developer", "colleague"))
+    for person, session, cost in ((developer, "a", 2), (developer, "b", 3), (colleague, "c", 5), (colleague, "", 7)):
+        spend(tenants, person, cost * NANO, session=session or None)
+    report(tenants, developer, session="a", repository="acme/house", edits_accepted=4, pull_requests=1)
+    report(tenants, colleague, session="c", repository="acme/house", edits_accepted=3)
+    report(tenants, developer, session="b", edits_accepted=1)
+    answer = tenants.ok("GET", f"{REPORT}&groupBy=repository", owner)
+    assert [(one["id"], one["cost"], one["editsAccepted"]) for one in answer["groups"]] == [
+        ("", "10", 1),
+        ("acme/house", "7", 7),
+    ]
+    assert [one["costPerAcceptedEdit"] for one in answer["groups"]] == ["0", "1"]
+    assert answer["total"]["cost"] == "17"
+
+
+@pytest.mark.parametrize("group", ["person", "key", "session"])
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_no_export_compares_people_before_an_owner_lets_it(tenants: Tenants, group: str, form: str) -> None:
+    owner, developer = tenants["acme owner"], tenants["acme developer"]
+    report(tenants, developer, session="secret-session", commits=3)
+    path = f"/activity/outcomes/export?timeRange=7d&groupBy={group}&format={form}"
+    assert tenants.refused("GET", path, owner) == f"403 {NOT_COMPARED}"
+    days = str(tenants.ok("GET", f"/activity/outcomes/export?timeRange=7d&format={form}", owner))
+    for name in ("secret-session", developer.key.info.id, developer.member_id):
+        assert name not in days
+    tenants.ok("PUT", f"/orgs/{owner.organization_id}/outcome-settings", owner, {"comparePeople": True})
+    for person in (owner, developer):
+        assert "3" in str(tenants.ok("GET", path, person))
+
+
+def test_no_report_of_everybody_names_a_person_or_session(tenants: Tenants) -> None:
+    """Filters and other groups must not be a way around the comparison."""
+    owner, developer = tenants["acme owner"], tenants["acme developer"]
+    report(tenants, developer, session="secret-session", commits=3)
+    spend(tenants, developer, NANO, session="secret-session")
+    for group in ("team", "project", "model", "repository"):
+        answer = str(tenants.ok("GET", f"{REPORT}&groupBy={group}&projectId={developer.project_id}", owner))
+        for name in ("secret-session", developer.key.info.id, developer.member_id, "developer@acme.example"):
+            assert name not in answer, (group, name)
