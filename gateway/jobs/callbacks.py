@@ -70,6 +70,10 @@ class Callbacks:
     WHERE sent.due_at IS NOT NULL AND sent.due_at <= ?
 ) AS waiting ON id = due WHERE place <= ? ORDER BY place, due_at LIMIT ?"""
 
+        # The states are literals, as in the index.
+        self._undelivered = f"""SELECT COUNT(*) FROM {table} AS sent JOIN {jobs} ON {jobs}.id = sent.job
+WHERE sent.state IN ('{RETRYING}', '{FAILED}') AND {jobs}.organization = ? AND {jobs}.completed_at >= ?"""
+
     def begin(self, job_id: str, now_us: int) -> None:
         """Insert the callback of an ended job; a job has one callback."""
         sql = f"INSERT INTO {self._table} ({COLUMNS}) VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
@@ -86,6 +90,11 @@ class Callbacks:
         """Return due callbacks with their projects ("": the job was deleted), at most `of_one` per project. Projects
         take turns: first the oldest callback of each, then the second of each."""
         return [(row[0] or "", Callback(*row[1:])) for row in self._fetch(self._due, (now_us, of_one, limit))]
+
+    def count_undelivered(self, organization_id: str, from_us: int) -> int:
+        """Return the number of callbacks of an organization's jobs that ended since `from_us` which were refused so
+        far, whether or not they are tried again."""
+        return int(self._fetch(self._undelivered, (organization_id, from_us))[0][0])
 
     def change(self, callback: Callback, **values: Any) -> Callback | None:
         """Set columns of a callback with an unchanged `due_at`; None when another worker has claimed it."""

@@ -202,6 +202,9 @@ DUE_KEY = "alert_due"
 OPERATORS_DUE = "alert_due_operators"
 MAX_DUE = 5_000
 SCAN_INTERVAL_S = 300.0  # interval between two scans of all alerts, for those without a hint
+TROUBLE = "alert_trouble"  # kind of the documents that say why an address takes no alerts
+TROUBLE_TTL_S = 7 * 86_400.0
+MAX_PROBLEM_LENGTH = 300
 TTL_S = 3 * 86_400.0
 SENT_TTL_S = 2 * 3600.0
 STANDBY_INTERVAL_S = 60.0  # interval at which the addresses for an outage of the database are read again
@@ -409,6 +412,7 @@ class Alerts:
         hook = self._hooks.find(organization_id, hook_id)
         now = self._clock.now_us()
         problem = self._send(hook, event_of(TEST, now, now))
+        self._note_trouble(hook, problem)
         return not problem, problem or "taken"
 
     def _try(self, key: str, waiting: dict[str, Any]) -> None:
@@ -420,6 +424,7 @@ class Alerts:
                 return
             raise
         problem = self._send(hook, waiting["event"])
+        self._note_trouble(hook, problem)
         if not problem:
             # Kept without a due time while the same incident has the same name, so that it is not sent again.
             self._documents.put(KIND, key, orjson.dumps({"hook": hook.id, "told": True}), SENT_TTL_S)
@@ -435,6 +440,19 @@ class Alerts:
         waiting["due"] = self._clock.now_us() + wait_us
         self._note_due(key, waiting)
         self._documents.put(KIND, key, orjson.dumps(waiting), TTL_S)
+
+    def _note_trouble(self, hook: AlertHook, problem: str) -> None:
+        """Keep why an address takes no alerts, until it takes one."""
+        if problem:
+            trouble = {"problem": problem[:MAX_PROBLEM_LENGTH], "at": self._clock.now_us()}
+            self._documents.put(TROUBLE, hook.id, orjson.dumps(trouble), TROUBLE_TTL_S)
+        elif self._documents.get(TROUBLE, hook.id) is not None:
+            self._documents.delete(TROUBLE, hook.id)
+
+    def trouble_of(self, hook_id: str) -> str:
+        """Return why an address took no alert the last time, "" if it did."""
+        stored = self._documents.get(TROUBLE, hook_id)
+        return str(orjson.loads(stored)["problem"]) if stored else ""
 
     def _send(self, hook: AlertHook, event: dict[str, Any]) -> str:
         """Send an alert; returns why it was not accepted, "" when it was."""

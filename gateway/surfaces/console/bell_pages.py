@@ -1,6 +1,7 @@
 """The bell of each page: `/console/notices` lists the alerts of the last week, and its count is those that the person
 has not seen."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import to_builtins
@@ -38,8 +39,7 @@ def show(call: PageCall) -> Outbound:
 def show_count(services: Services, inbound: Inbound) -> Outbound:
     """Return the number of alerts that the person has not seen, as a part of a page."""
     visitor = require_visitor(services, inbound, PATH)
-    seen = _read_seen(inbound)
-    fresh = sum(alert.began_us > seen for alert in find_alerts(visitor, services.clock.now_us()))
+    fresh = count_fresh(inbound, find_alerts(visitor, services.clock.now_us()))
     text = templates().get_template("bell_count.html").render(count=fresh)
     return Outbound(200, [HTML, *SAFE], text.encode())
 
@@ -52,6 +52,12 @@ def find_alerts(visitor: Visitor, now_us: int) -> list[PastAlert]:
         owners.append("")
     history = visitor.services.telemetry.alert_history
     return history.read(owners, now_us - DAYS * DAY_US, now_us + 1, MAX_SHOWN)
+
+
+def count_fresh(inbound: Inbound, alerts: Iterable[PastAlert]) -> int:
+    """Return how many of these alerts the person has not seen."""
+    seen = _read_seen(inbound)
+    return sum(alert.began_us > seen for alert in alerts)
 
 
 def _show_alert(alert: PastAlert, names: dict[str, str], seen_us: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ NAMES = {
 }
 # Page → the choices that it takes, and the periods that it knows.
 PAGES: dict[str, tuple[str, ...]] = {
-    "/console": ("timeRange", "7d", "30d", "90d"),
+    "/console": ("organization", "timeRange", "7d", "30d", "90d"),
     "/console/explore": ("projectId", "timeRange", "1h", "24h", "7d", "30d", "365d"),
     "/console/outcomes": ("projectId", "timeRange", "24h", "7d", "30d", "365d"),
     "/console/logs": ("projectId", "timeRange", "1h", "24h", "7d", "30d"),

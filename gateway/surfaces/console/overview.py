@@ -3,10 +3,11 @@ concerns the visitor alone."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import list_members
@@ -15,14 +16,26 @@ from gateway.accounts.spending_limits import SpendingLimits
 from gateway.accounts.teams import list_teams
 from gateway.clock import DAY_US, to_datetime
 from gateway.limits.budgets import Status
-from gateway.limits.models import MEMBER
-from gateway.limits.owned_limits import OwnedLimit, list_of_owners
-from gateway.limits.owned_rows import PER_SESSION, parse_owned
+from gateway.limits.owned_limits import list_of_owners
 from gateway.money import NANO, round_usd
-from gateway.routing.cooldowns import POLICIES
 from gateway.runtime.threads import compute
 from gateway.surfaces.console.grouping import NO_APP
+from gateway.surfaces.console.organization_choice import PARAMETER as ORGANIZATION
 from gateway.surfaces.console.organization_choice import list_visible_keys
+from gateway.surfaces.console.overview_attention import (
+    choose_items,
+    find_alert_items,
+    find_budgets,
+    find_credits,
+    find_ending,
+    find_invitations,
+    find_limits,
+    find_provider_keys,
+    find_raise_requests,
+    find_retiring,
+    find_undelivered,
+    name_limit,
+)
 from gateway.surfaces.console.overview_changes import find_changes
 from gateway.surfaces.console.overview_outages import find_outages, find_since_visit
 from gateway.surfaces.console.page_calls import ManagementCall, PageCall, page_operations
@@ -35,103 +48,6 @@ from gateway.surfaces.visitors.validation_schemas import read_fields
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.worker.services import Services
-
-# The things that need attention on the overview: credits and budgets near their end, failing provider keys, providers
-# in cooldown, retiring models.
-
-NEAR_PERCENT = 80
-RETIRING_DAYS = 30
-LOW_CREDITS_DAYS = 7
-PROVIDER_KEYS = "/console/providers/keys"
-MAX_NOTICES = 8
-
-
-class AttentionItem(NamedTuple):
-    """A notice; `level` is warn or bad, `percent` the used share of a budget."""
-
-    level: str
-    text: str
-    path: str
-    percent: int | None = None
-
-
-def find_budgets(keys: Iterable[KeyInfo], statuses: dict[str, Status]) -> list[AttentionItem]:
-    """Return active keys that used most of a spending limit, the fullest first."""
-    notices = []
-    for key in keys:
-        status = statuses[key.id]
-        pairs = (
-            (status.usage_nusd, status.total_nusd, "spending limit"),
-            (status.period_usage_nusd, status.period_nusd, "limit of this period"),
-        )
-        for used, limit, name in pairs:
-            if key.state == "active" and limit and used * 100 >= limit * NEAR_PERCENT:
-                percent = used * 100 // limit
-                text = f"“{key.description}” used {percent} % of its {name} of {round_usd(limit)}."
-                level = "bad" if percent >= 100 else "warn"
-                notices.append(AttentionItem(level, text, f"/console/keys/{key.id}", percent))
-    return sorted(notices, key=lambda notice: -(notice.percent or 0))
-
-
-def find_credits(visitor: Visitor, average_nusd: int) -> list[AttentionItem]:
-    """Return the managed organizations with credits that are used up, or would last a few days at the visitor's
-    average spending of a day."""
-    notices = []
-    for organization in visitor.organizations():
-        if not visitor.manages("credits:read", organization.id):
-            continue
-        balance = visitor.services.management.ledger.balance(organization.id)
-        left = balance.balance_nusd
-        if balance.unlimited or not balance.funded_nusd:
-            continue
-        if left <= 0:
-            notices.append(AttentionItem("bad", f"{organization.name} has no credits left.", "/console/settings"))
-        elif left < average_nusd * LOW_CREDITS_DAYS:
-            days = left // average_nusd
-            unit = "day" if days < 2 else "days"
-            text = f"The credits of {organization.name} ({round_usd(left)}) last about {max(1, days)} more {unit}."
-            notices.append(AttentionItem("warn", text, "/console/settings"))
-    return notices
-
-
-def find_provider_keys(services: Services, visitor: Visitor) -> list[AttentionItem]:
-    """Return the provider keys of managed organizations that requests currently avoid because they fail."""
-    cooldowns = services.routing.health.cooldowns
-    now = services.clock.monotonic()
-    names = services.routing.catalogue.current().providers
-    notices = []
-    for organization_id in visitor.memberships:
-        if not visitor.manages("providers:read", organization_id):
-            continue
-        for key in services.management.provider_keys.list_keys(organization_id):
-            place = f"{key.provider}#{key.id}"
-            if key.status == "active" and cooldowns.until(place, now):
-                reason = POLICIES[cooldowns.kind(place)].text
-                text = f"Your {names[key.provider].name} key “{key.label or key.mask}” fails: {reason}."
-                notices.append(AttentionItem("bad", text, f"{PROVIDER_KEYS}?organization={organization_id}"))
-    return notices
-
-
-def find_retiring(services: Services, used: Iterable[tuple[str, str]], today: date) -> list[AttentionItem]:
-    """Return the models among `used`, pairs of model and provider, that the provider retires soon."""
-    catalogue = services.routing.catalogue.current()
-    notices = []
-    for model, provider in sorted(used):
-        known = catalogue.models.get(model)
-        for mapping in known.mappings if known else ():
-            end = _read_day(mapping.deactivated)
-            if mapping.provider == provider and end is not None and 0 <= (end - today).days <= RETIRING_DAYS:
-                text = f"{provider}/{model} will be retired on {end:%d %B %Y}. Move to another model."
-                notices.append(AttentionItem("warn", text, "/console/explore"))
-    return notices
-
-
-def _read_day(text: str) -> date | None:
-    try:
-        return date.fromisoformat(text[:10])
-    except ValueError:
-        return None
-
 
 TITLE = "Overview"
 DAYS = 30
@@ -157,8 +73,10 @@ class RankedName(NamedTuple):
 
 def show(call: PageCall) -> Outbound:
     """Show the figures of everything that the visitor may see; a developer sees the usage of their own keys."""
-    visitor, inbound, services = call.visitor, call.inbound, call.services
-    today = to_datetime(services.clock.now_us()).date()
+    chosen_organization = _read_organization(call)
+    visitor, inbound, services = narrow(call.visitor, chosen_organization), call.inbound, call.services
+    now_us = services.clock.now_us()
+    today = to_datetime(now_us).date()
     period = call.arguments.get("timeRange", "")
     period = period if period in PERIODS else next(iter(PERIODS))
     days = PERIODS[period]
@@ -174,6 +92,20 @@ def show(call: PageCall) -> Outbound:
     checked = keys[:KEYS]
     statuses = services.management.budgets.statuses(key.id for key in checked)
     own_limits = find_own_limits(visitor, keys)
+    notices, more_notices = choose_items(
+        (
+            find_raise_requests(visitor),
+            find_credits(visitor, figures["average"]),
+            find_provider_keys(services, visitor),
+            find_undelivered(visitor, now_us),
+            find_limits(visitor),
+            find_budgets(checked, statuses),
+            find_alert_items(visitor, inbound, now_us),
+            find_ending(visitor, keys, now_us),
+            find_retiring(services, used, today),
+            find_invitations(visitor, now_us),
+        )
+    )
     return call.page(
         "overview.html",
         TITLE,
@@ -186,26 +118,43 @@ def show(call: PageCall) -> Outbound:
         own_limits=own_limits,
         outages=find_outages(visitor, used),
         since_visit=find_since_visit(visitor),
-        notices=[
-            *find_raise_requests(visitor),
-            *find_credits(visitor, figures["average"]),
-            *find_provider_keys(services, visitor),
-            *find_budgets(checked, statuses),
-            *find_retiring(services, used, today),
-        ][:MAX_NOTICES],
+        notices=notices,
+        more_notices=more_notices,
+        organizations=_list_organizations(call.visitor),
+        organization=chosen_organization,
         has_keys=bool(keys),
         is_new=not figures["totals"]["requestCount"] and _has_new_request(services, visitor),
         latency=_find_latency(visitor, inbound),
         budgets=list_budgets(visitor, inbound),
-        saved=sum_route_savings(call, days),
+        saved=sum_route_savings(visitor, days),
         **figures,
     )
 
 
-def sum_route_savings(call: PageCall, days: int) -> int:
+def _list_organizations(visitor: Visitor) -> list[tuple[str, str]]:
+    """Return the choices of a field; none for a visitor with a single organization."""
+    if len(visitor.memberships) < 2:
+        return []
+    return [("", "All organizations"), *((one.id, one.name) for one in visitor.organizations())]
+
+
+def _read_organization(call: PageCall) -> str:
+    """Return the organization that the page is about, "" for all of the visitor."""
+    asked = call.arguments.get(ORGANIZATION, "")
+    return asked if asked in call.visitor.memberships else ""
+
+
+def narrow(visitor: Visitor, organization_id: str) -> Visitor:
+    """Return the visitor as a member of one organization only; "": of all."""
+    if not organization_id:
+        return visitor
+    return replace(visitor, memberships={organization_id: visitor.memberships[organization_id]})
+
+
+def sum_route_savings(visitor: Visitor, days: int) -> int:
     """Return the savings of routes, in nano-dollars, in organizations that show their routes to the visitor."""
-    totals = call.services.billing.reports.route_savings
-    organizations = [one.id for one in call.visitor.organizations() if call.visitor.manages("rules:read", one.id)]
+    totals = visitor.services.billing.reports.route_savings
+    organizations = [one.id for one in visitor.organizations() if visitor.manages("rules:read", one.id)]
     return sum(totals.find(ident, days) for ident in organizations)
 
 
@@ -231,35 +180,6 @@ def list_budgets(visitor: Visitor, inbound: Inbound) -> list[dict[str, Any]]:
         if member["usageLimit"] or member["periodUsageLimit"] or teams:
             budgets.append({"organization": organization.name, "member": member, "teams": teams})
     return budgets
-
-
-def find_raise_requests(visitor: Visitor) -> list[AttentionItem]:
-    """Return the requests for more of limits that the visitor may grant."""
-    store = visitor.services.store
-    notices = []
-    for organization_id in visitor.memberships:
-        if not visitor.manages("limits:raise", organization_id):
-            continue
-        people = {
-            member.user_id: member.name or member.email for member in list_members(store.database, organization_id)
-        }
-        requests = SpendingLimits(store.database, store.control).requests(organization_id)
-        owners = {owned.owner for one in requests if (owned := parse_owned(one.name)) is not None}
-        found = store.database.read(partial(list_of_owners, store.database, organization_id, owners))
-        names = {limit.id: name_limit(limit) for limit in found}
-        for one in requests:
-            name = names.get(one.name, one.name)
-            text = f"{people.get(one.user_id, one.user_id)} asks for {round_usd(one.amount_nusd)} more of “{name}”."
-            notices.append(AttentionItem("warn", text, f"/console/budgets/{organization_id}/{quote(one.name)}"))
-    return notices
-
-
-def name_limit(limit: OwnedLimit) -> str:
-    """Return a limit that belongs to a key, member, team, provider key or project, as people know it."""
-    name, period = limit.name, limit.rule.period
-    span = f"per {period or name.part}" if period or name.part in PER_SESSION else "in total"
-    owner = limit.owner_name if name.kind == MEMBER else f"{name.kind.replace('_', ' ')} {limit.owner_name}"
-    return f"{owner}, {round_usd(limit.rule.amount_nusd)} {span}"
 
 
 def find_own_limits(visitor: Visitor, keys: Iterable[KeyInfo]) -> list[tuple[str, str]]:

@@ -134,6 +134,20 @@ def test_a_refused_alert_is_sent_again_under_its_id_and_later_abandoned(
     assert len(receiver.ids) == ATTEMPTS + 1, "the next hour is another alert"
 
 
+def test_an_address_that_takes_no_alerts_says_why_until_it_takes_one(workers, hooks, first, receiver, address) -> None:
+    hook = hooks.add(first, address, actor="test")
+    receiver.secret, receiver.status = hook.secret, "410 Gone"
+    alerts = workers()
+    assert alerts.trouble_of(hook.id) == ""
+    alerts.note(REFUSED)
+    alerts.spread()
+    alerts.deliver()
+    assert "410" in workers().trouble_of(hook.id)
+    receiver.status = "200 OK"
+    assert alerts.test(first, hook.id)[0]
+    assert workers().trouble_of(hook.id) == ""
+
+
 def test_an_organization_gets_its_own_alerts_and_its_operators_get_all(
     workers, hooks, first, receiver, address, clock, database
 ) -> None:

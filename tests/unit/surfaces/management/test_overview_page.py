@@ -16,7 +16,8 @@ from gateway.limits.budgets import Limits, Status
 from gateway.limits.ledger import Balance
 from gateway.money import NANO
 from gateway.runtime.state_changes import StateChange
-from gateway.surfaces.console.overview import find_budgets, find_credits, find_retiring, forecast_month
+from gateway.surfaces.console.overview import forecast_month
+from gateway.surfaces.console.overview_attention import find_budgets, find_credits, find_retiring
 from gateway.surfaces.console.overview_outages import find_outages
 
 BODY = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
