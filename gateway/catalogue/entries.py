@@ -62,6 +62,8 @@ PROTOCOLS: dict[str, ProtocolEntry] = {
 
 # APIs of providers for batches of requests (`Provider.batch_api`). Implementations are in `providers/registry.py`.
 BATCH_APIS = ("openai", "azure", "anthropic", "google", "mistral")
+# APIs of providers for files that requests name (`Provider.files_api`), as those.
+FILES_APIS = ("openai", "azure", "anthropic", "google", "mistral")
 BATCH_TIER = "batch"  # the service tier of what a provider's batch API answers
 
 
@@ -196,8 +198,10 @@ class Provider:
     may omit ("" in a file: the last segment of `address` if it is a version such as /v1). `deprecated_models` and
     `deactivated_models` are model → date, for its mappings without their own dates. `batch_api` is its API for batches
     ("": none; BATCH_APIS), `batch_multiplier` the multiplier of token prices there, `batch_cache_multiplier` that of
-    cached input if it differs, and `batch_models` a pattern of the models that it takes ("": all). `sources` is its
-    name in the open data sets (read by build.py only)."""
+    cached input if it differs, and `batch_models` a pattern of the models that it takes ("": all). `files_api` is its
+    API for files that requests name ("": none; FILES_APIS), `upload_mb` the size of the largest file there that a
+    request may name; `inline_mb` is the size of the largest request with the contents of files in it (0: unknown).
+    `sources` is its name in the open data sets (read by build.py only)."""
 
     id: str
     name: str
@@ -230,6 +234,9 @@ class Provider:
     batch_multiplier: str = ""
     batch_cache_multiplier: str = ""
     batch_models: str = ""
+    files_api: str = ""
+    upload_mb: int = 0
+    inline_mb: int = 0
     deprecated_models: dict[str, str] = field(default_factory=dict)
     deactivated_models: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import (
     BATCH_APIS,
+    FILES_APIS,
     IDENTITIES,
     PROTOCOLS,
     Mapping,
@@ -418,6 +419,10 @@ def _provider_mistakes(provider: Provider, where: TomlPlace | str) -> list[str]:
         problems.append(f"{where}: there is no batch API {provider.batch_api!r}; there are {', '.join(BATCH_APIS)}")
     if bool(provider.batch_api) != bool(provider.batch_multiplier):
         problems.append(f"{where}: batch_api and batch_multiplier belong together")
+    if provider.files_api and provider.files_api not in FILES_APIS:
+        problems.append(f"{where}: there is no files API {provider.files_api!r}; there are {', '.join(FILES_APIS)}")
+    if bool(provider.files_api) != bool(provider.upload_mb):
+        problems.append(f"{where}: files_api and upload_mb belong together")
     if any(not text for text in provider.service_tiers.values()):
         problems.append(f"{where}: service_tiers needs a multiplier for each tier")
     return problems

@@ -262,6 +262,7 @@ class FileSettings:
     max_mb: Annotated[int, NumberRange(1, 65_536)]
     organization_mb: Annotated[int, NumberRange(0, 1 << 30)]
     keep_days: Annotated[int, NumberRange(0, MAX_DAYS)]
+    provider_uploads: bool
 
 
 @dataclass(frozen=True, slots=True)

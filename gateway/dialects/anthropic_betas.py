@@ -15,6 +15,7 @@ BETAS = "anthropic_betas"
 LONG_CONTEXT_BETA = "context-1m-2025-08-07"
 FAST_BETA = "fast-mode-2026-02-01"
 TOOL_SEARCH_BETA = "tool-search-tool-2025-10-19"
+FILES_BETA = "files-api-2025-04-14"
 
 # Every host with the format of messages.
 COMMON_BETAS = frozenset(
@@ -44,7 +45,7 @@ OWN_BETAS = COMMON_BETAS | frozenset(
         "computer-use-2025-11-24",
         "code-execution-2025-08-25",
         "web-fetch-2025-09-10",
-        "files-api-2025-04-14",
+        FILES_BETA,
         "thinking-display-updates-2026-08-18",
         "thinking-binding-controls-2026-08-01",
         "code-execution-2025-05-22",

@@ -4,7 +4,8 @@ import dataclasses
 import hashlib
 import hmac
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import TypeVar
+from copy import copy
+from typing import Protocol, TypeVar
 
 from msgspec import structs
 from msgspec.structs import replace
@@ -37,6 +38,7 @@ from gateway.neutral.events import (
 from gateway.neutral.json_extraction import MAX_LENGTH, Healed, heal
 from gateway.neutral.parts import Part, Refusal, Source, Text, ToolCall
 from gateway.neutral.request import Request
+from gateway.providers.upstream import Upstreams
 from gateway.routes.choices import describe
 from gateway.routing.model_fallbacks import NEXT_MODEL_ERRORS
 from gateway.routing.record import RoutingDecision
@@ -203,8 +205,18 @@ def _replace(merged: Iterable[Event], whole: TextDelta, others: set[int]) -> Ite
             yield event
 
 
+class StoredInputs(Protocol):
+    """The stored files of one request, whose contents are not in it. `read` returns the request with the kinds and
+    tokens of its media, `through` the upstreams that send them."""
+
+    def read(self, request: ChatRequest) -> ChatRequest: ...
+    def through(self, upstreams: Upstreams) -> Upstreams: ...
+
+
 class ChatEngine(Executor[ChatRequest]):
     """The executor of chat requests."""
+
+    _files: StoredInputs | None = None
 
     def __init__(self, parts: EngineParts, fingerprint_key: bytes, routes: ModelRoutes) -> None:
         """`fingerprint_key` is a secret of the installation; cache keys are hashed with it before they are sent.
@@ -213,6 +225,13 @@ class ChatEngine(Executor[ChatRequest]):
         self.routes = routes
         self._route_book = routes.book
         self._fingerprint_key = fingerprint_key
+
+    def with_files(self, files: StoredInputs) -> "ChatEngine":
+        """Return the engine for a request with stored files. It shares all parts of this one."""
+        engine = copy(self)
+        engine._files = files
+        engine._upstreams = files.through(self._upstreams)
+        return engine
 
     def _plan(self, context: RequestContext, request: ChatRequest) -> tuple[RoutePlan, ChatRequest]:
         """Plan as for every request, with the caller's cache key hashed, or that of the session in its place, and the
@@ -226,7 +245,7 @@ class ChatEngine(Executor[ChatRequest]):
             request = with_choice(context, request)
         options = request.options
         if request.requirements.media:
-            request = counted(request)
+            request = counted(request) if self._files is None else self._files.read(request)
         if options.prompt_cache_key:
             request = self._hash_cache_key(context, request)
         elif context.session and context.caller.cache_markers == AUTOMATIC:

@@ -58,6 +58,11 @@ STORED_BYTES = (
     "(SELECT COALESCE(SUM(size), 0) FROM file_part WHERE organization = ?)"
 )
 
+# What providers have of a file is deleted too (provider_files.py). An upload in progress is, once it has a name there.
+DELETE_AT_PROVIDERS = (
+    "UPDATE provider_file SET state = 'deleting', due_at = CASE WHEN remote = '' THEN due_at ELSE 0 END WHERE file = ?"
+)
+
 
 class FileRows:
     """All files of the installation. Every method may raise Unavailable."""
@@ -201,6 +206,7 @@ class FileRows:
         for ident in idents:
             row = self.database.execute("SELECT content FROM stored_file WHERE id = ?", (ident,)).fetchone()
             self.database.execute("DELETE FROM stored_file WHERE id = ?", (ident,))
+            self.database.execute(DELETE_AT_PROVIDERS, (ident,))
             sql = "SELECT 1 FROM stored_file WHERE content = ?"
             if row is not None and row[0] and self.database.execute(sql, (row[0],)).fetchone() is None:
                 contents.append(row[0])

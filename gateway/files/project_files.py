@@ -119,6 +119,10 @@ class Files:
         """Delete a file. NotFound, Unavailable."""
         self._contents.delete(self._rows.delete(self.find(caller, ident).id))
 
+    def now_us(self) -> int:
+        """Return the time by which files expire. Unavailable."""
+        return self._clock.now_us()
+
     def name_of(self, file: FileRow) -> str:
         return self._vault.open(file.name)
 

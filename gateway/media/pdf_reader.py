@@ -5,6 +5,7 @@ import signal
 import sys
 import tempfile
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
@@ -16,7 +17,8 @@ from gevent.monkey import get_original
 
 from gateway.clock import Clock
 from gateway.runtime.fair_threads import FairThreads, QueueFull
-from gateway.runtime.threads import compute_if, work_owner
+from gateway.runtime.large_files import StoredFile
+from gateway.runtime.threads import compute, compute_if, work_owner
 
 PROGRAM = Path(__file__).with_name("pdf_program.py")
 LARGE = 1 << 18
@@ -54,11 +56,20 @@ class PdfReader:
     def read(self, data: bytes) -> PdfFacts | None:
         """Return the facts of a PDF; None if it cannot be read, exceeds the limits, or too many others wait."""
         key = compute_if(len(data) >= LARGE, _digest, data)
+        return self._read(key, lambda: _read(data))
+
+    def read_stored(self, file: StoredFile) -> PdfFacts | None:
+        """Return the facts of a PDF in a file, as `read`; its bytes are never in memory together."""
+        if not file.on_disk:
+            return self.read(file.read(len(file)))
+        return self._read(compute(_digest_stored, file), partial(_read_from, file.descriptor))
+
+    def _read(self, key: bytes, work: Callable[[], PdfFacts | None]) -> PdfFacts | None:
         if key in self._known:
             self._known.move_to_end(key)
             return self._known[key]
         try:
-            facts = self._known[key] = self._pool().run(work_owner(), partial(_read, data))
+            facts = self._known[key] = self._pool().run(work_owner(), work)
         except QueueFull:
             return None
         if len(self._known) > CACHE_SIZE:
@@ -82,13 +93,29 @@ def _digest(data: bytes) -> bytes:
     return sha256(data).digest()
 
 
+def _digest_stored(file: StoredFile) -> bytes:
+    digest = sha256()
+    for piece in file.pieces():
+        digest.update(piece)
+    return digest.digest()
+
+
 def _read(data: bytes) -> PdfFacts | None:
     """Return the facts from the child process. Runs in a native thread."""
     try:
-        with _unnamed() as given, _unnamed() as written:
+        with _unnamed() as given:
             given.write(data)
-            given.seek(0)
-            _run(given.fileno(), written.fileno())
+            return _read_from(given.fileno())
+    except OSError:
+        return None
+
+
+def _read_from(given: int) -> PdfFacts | None:
+    """Return the facts of an open file, as `_read`."""
+    try:
+        with _unnamed() as written:
+            os.lseek(given, 0, os.SEEK_SET)
+            _run(given, written.fileno())
             written.seek(0)
             pages, max_pages, text_bytes = map(int, written.read(128).split())
     except (OSError, ValueError):

@@ -4,6 +4,7 @@ Media are counted by their content. A name or a media type from the caller can o
 """
 
 import mimetypes
+from codecs import getincrementaldecoder
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from gateway.neutral.hosted_uses import HostedUse, is_stored
 from gateway.neutral.own_files import check_foreign
 from gateway.neutral.parts import Audio, File, Image, Media, Part, ToolResult, VendorPart, Video
 from gateway.runtime.large_files import StoredFile
-from gateway.runtime.threads import compute_if
+from gateway.runtime.threads import compute, compute_if
 
 # The highest observed count of one image (Qwen-VL at its highest resolution), and that of a usual image (OpenAI
 # documentation, "Images and vision": 1024 × 1024 in high detail). Low detail is 85 tokens.
@@ -96,11 +97,20 @@ def count(part: Image | Audio | Video | File) -> MediaCount:
         if isinstance(part, Image) and media.url and not _is_named_as_file(media):
             return _count_image(part)
         return UNREADABLE_FILE
-    head = _head_of(media)
+    content = _InlineContent(media)
+    return _count(part, content, _head_of(media))
+
+
+def count_stored(part: Image | Audio | Video | File, file: StoredFile) -> MediaCount:
+    """Return the tokens of a part whose content is in a file."""
+    return _count(part, _StoredContent(file), file.read(HEAD))
+
+
+def _count(part: Image | Audio | Video | File, content: "_InlineContent | _StoredContent", head: bytes) -> MediaCount:
     kind = type_of(head)
-    counted = _count_content(part, media, kind, head)
+    counted = _count_content(part, content, kind, head)
     if counted is None or _is_named_as_document(part):
-        as_file = compute_if(len(media.data) >= LARGE, _count_file, media, kind)
+        as_file = content.count_file(kind)
         if counted is None:
             counted = as_file
         counted = counted._replace(maximum=max(counted.maximum, as_file.maximum))
@@ -109,12 +119,48 @@ def count(part: Image | Audio | Video | File) -> MediaCount:
     return counted
 
 
-def _count_content(part: Image | Audio | Video | File, media: Media, kind: str, head: bytes) -> MediaCount | None:
+class _InlineContent:
+    """The content of media as base64."""
+
+    def __init__(self, media: Media) -> None:
+        self._media = media
+
+    def count_pdf(self) -> MediaCount:
+        return _count_pdf(self._media)
+
+    def count_sound(self) -> MediaCount:
+        media = self._media
+        return _count_sound(compute_if(len(media.data) >= LARGE, _length_of, media.data))
+
+    def count_file(self, kind: str) -> MediaCount:
+        media = self._media
+        return compute_if(len(media.data) >= LARGE, _count_file, media, kind)
+
+
+class _StoredContent:
+    """The content of media in a file, which is read in pieces."""
+
+    def __init__(self, file: StoredFile) -> None:
+        self._file = file
+
+    def count_pdf(self) -> MediaCount:
+        return pdf_tokens(READER.read_stored(self._file))
+
+    def count_sound(self) -> MediaCount:
+        return _count_sound(compute(length_of, self._file))
+
+    def count_file(self, kind: str) -> MediaCount:
+        return _count_bytes(len(self._file), not kind and compute(_is_stored_text, self._file))
+
+
+def _count_content(
+    part: Image | Audio | Video | File, content: _InlineContent | _StoredContent, kind: str, head: bytes
+) -> MediaCount | None:
     """Return the tokens of a PDF, a sound or an image; None for other contents."""
     if is_pdf(head) or any("pdf" in name for name in _types_of(part)):
-        return _count_pdf(media)
+        return content.count_pdf()
     if isinstance(part, Audio) or kind.startswith("audio/"):
-        return _count_sound(media)
+        return content.count_sound()
     if kind.startswith("image/") or head[:4] in TIFF:
         return _count_image(part)
     return None
@@ -178,8 +224,7 @@ def _count_pdf(media: Media) -> MediaCount:
     return pdf_tokens(None if data is None else READER.read(data))
 
 
-def _count_sound(media: Media) -> MediaCount:
-    length = compute_if(len(media.data) >= LARGE, _length_of, media.data)
+def _count_sound(length: SoundDuration) -> MediaCount:
     maximum = length.foreseen_ms * AUDIO_TOKENS_PER_SECOND
     likely = length.likely_ms * TYPICAL_AUDIO_TOKENS_PER_SECOND
     return MediaCount(-(-maximum // SECOND_MS), -(-likely // SECOND_MS), int(length.foreseen_ms < length.max_ms))
@@ -195,9 +240,13 @@ def _count_file(media: Media, kind: str) -> MediaCount:
     data = _decode(media.data)
     if data is None:
         return MediaCount(len(media.data) * PACKED, LIKELY_PAGE_TOKENS)
-    if not kind and _is_text(data):
-        return MediaCount(len(data), -(-len(data) // BYTES_PER_TOKEN))
-    return MediaCount(len(data) * PACKED, LIKELY_PAGE_TOKENS)
+    return _count_bytes(len(data), not kind and _is_text(data))
+
+
+def _count_bytes(size: int, is_text: bool) -> MediaCount:
+    if is_text:
+        return MediaCount(size, -(-size // BYTES_PER_TOKEN))
+    return MediaCount(size * PACKED, LIKELY_PAGE_TOKENS)
 
 
 def _is_text(data: bytes) -> bool:
@@ -205,6 +254,19 @@ def _is_text(data: bytes) -> bool:
         return False
     try:
         data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_stored_text(file: StoredFile) -> bool:
+    decoder = getincrementaldecoder("utf-8")()
+    try:
+        for piece in file.pieces():
+            if b"\0" in piece:
+                return False
+            decoder.decode(piece)
+        decoder.decode(b"", True)
     except UnicodeDecodeError:
         return False
     return True

@@ -142,7 +142,8 @@ class ChatRequest(Request, eq=False):
 
     `completion` is set for text completions: the conversation is then the same task for a chat model. `inlined` caches
     the same request with the contents of all URLs that it refers to, which are `contents` by URL; `loaded` counts their
-    bytes. `plain`: each message is one text, and there are no tools and no calls.
+    bytes. `plain`: each message is one text, and there are no tools and no calls. `names_files`: media have the names
+    of files at the provider.
     """
 
     operation: ClassVar[str] = "chat"
@@ -152,6 +153,7 @@ class ChatRequest(Request, eq=False):
     loaded: Any = None
     contents: dict[str, Media] | None = None
     plain: bool = False
+    names_files: bool = False
 
     def conversation(self) -> Conversation:
         """Return the decoded conversation, built on first use. Raise InvalidRequest for invalid contents."""

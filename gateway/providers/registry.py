@@ -10,6 +10,7 @@ from gateway.configuration.settings import Timeouts
 from gateway.providers import atlascloud, bytedance, deepinfra, elevenlabs, minimax, xai
 from gateway.providers.alibaba import AlibabaImages, AlibabaVideos
 from gateway.providers.anthropic.batches import AnthropicBatchApi
+from gateway.providers.anthropic.files import AnthropicFileApi
 from gateway.providers.anthropic.messages import AnthropicMessages
 from gateway.providers.atlascloud import AtlasCloudVideos
 from gateway.providers.batches.batch_codec import BatchCodec
@@ -20,8 +21,10 @@ from gateway.providers.cohere.embeddings import CohereEmbeddings, CohereRerank
 from gateway.providers.deepinfra import DeepInfraRerank
 from gateway.providers.elevenlabs import ElevenLabsSpeech
 from gateway.providers.failures import upstream_failure
+from gateway.providers.files.file_codec import FileCodec
 from gateway.providers.google.batches import GoogleBatchApi
 from gateway.providers.google.embeddings import GoogleEmbeddings
+from gateway.providers.google.files import GoogleFileApi
 from gateway.providers.google.generate import GoogleGenerate
 from gateway.providers.google.images import GoogleImages
 from gateway.providers.google.live.live_session import GoogleRealtime
@@ -38,6 +41,7 @@ from gateway.providers.openai.address import Tokens
 from gateway.providers.openai.batches import AzureBatchApi, OpenAIBatchApi
 from gateway.providers.openai.chat import OpenAIChat
 from gateway.providers.openai.embeddings import OpenAIEmbeddings
+from gateway.providers.openai.files import AzureFileApi, MistralFileApi, OpenAIFileApi
 from gateway.providers.openai.images import OpenAIImages
 from gateway.providers.openai.realtime import OpenAIRealtime
 from gateway.providers.openai.responses import OpenAIResponses
@@ -175,6 +179,18 @@ def make_batch_codecs(transport: Transport, clock: Clock) -> dict[str, BatchCode
         "anthropic": AnthropicBatchApi(token),
         "google": GoogleBatchApi(GoogleGenerate(token).authorize),
         "mistral": MistralBatchApi(token),
+    }
+
+
+def make_file_codecs(transport: Transport, clock: Clock) -> dict[str, FileCodec]:
+    """Return the codec of each files API of `catalogue/entries.py`."""
+    token = AccessTokens(fetch_over(transport), clock).token
+    return {
+        "openai": OpenAIFileApi(token),
+        "azure": AzureFileApi(token),
+        "anthropic": AnthropicFileApi(token),
+        "google": GoogleFileApi(GoogleGenerate(token).authorize),
+        "mistral": MistralFileApi(token),
     }
 
 

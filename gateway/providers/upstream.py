@@ -188,6 +188,11 @@ class Upstreams:
         answering.batches = self._read(answering, pending, served, call, relayed, again)
         return answering
 
+    def try_writing(self, request: Request, target: Target) -> None:
+        """Raise NotSupported where the target cannot carry a request that is rebuilt. Nothing is sent."""
+        served = target.memo.get((self, request.operation)) or self._serve(target, request.operation)
+        self._write(served, request, target)
+
     def connect(self, request: Request, target: Target, deadline: float) -> UpstreamSession:
         """Return an open session. Raises the errors of WireFormat.failure and the transport, and NotSupported."""
         wire = self._wires.get(target.protocol)

@@ -232,7 +232,7 @@ class Answering:
 
     def __init__(self, pending: PendingCall) -> None:
         self.batches: Iterator[Batch] = iter(())
-        self._open: PendingCall | UpstreamReply = pending
+        self._open: PendingCall | UpstreamReply | Answering = pending
 
     def answered(self, reply: UpstreamReply) -> None:
         self._open = reply
@@ -241,6 +241,10 @@ class Answering:
     def sent(self, pending: PendingCall) -> None:
         """Replace the call by its retry over another protocol."""
         self._open = pending
+
+    def follow(self, other: "Answering") -> None:
+        """Continue with another call, which repeats this one."""
+        self._open = other
 
     def close(self) -> None:
         self._open.close()

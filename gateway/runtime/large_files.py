@@ -58,6 +58,11 @@ class StoredFile:
     def on_disk(self) -> bool:
         return self._file is not None
 
+    @property
+    def descriptor(self) -> int:
+        """The descriptor of a file that is on disk."""
+        return -1 if self._file is None else self._file.fileno()
+
     def write(self, data: bytes) -> None:
         """Append `data`."""
         self._size += len(data)

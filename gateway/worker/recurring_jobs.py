@@ -541,6 +541,7 @@ JOB_TABLE = (
     RecurringJob("job_callbacks", 2.0, Scope.INSTALLATION, _steps("engine.batches.deliveries.run")),
     RecurringJob("batch_jobs", 3600.0, Scope.INSTALLATION, _steps("engine.batches.purge")),
     RecurringJob("stored_files", 60.0, Scope.INSTALLATION, _steps("engine.files.purge")),
+    RecurringJob("provider_files", 5.0, Scope.INSTALLATION, _steps("engine.provider_files.run")),
     RecurringJob("file_objects", 3600.0, Scope.INSTALLATION, _steps("engine.files.sweep_objects")),
     RecurringJob("mail", 2.0, Scope.INSTALLATION, _steps("telemetry.mail.deliver")),
     RecurringJob("alerts", 2.0, Scope.INSTALLATION, _steps("telemetry.alerts.deliver")),

@@ -48,6 +48,8 @@ from gateway.engine.routing_decisions import Decisions
 from gateway.engine.stored_responses import StoredResponses
 from gateway.errors import GatewayError
 from gateway.files.project_files import Files
+from gateway.files.provider_files import ProviderFiles
+from gateway.files.request_files import FileCounts
 from gateway.jobs.response_jobs import ResponseJobs
 from gateway.limits.budgets import Budgets
 from gateway.limits.ledger import LedgerBook
@@ -195,6 +197,8 @@ class EngineServices:
     realtime: RealtimeEngine
     videos: Videos
     files: Files
+    provider_files: ProviderFiles
+    file_counts: FileCounts
     batches: Batches
     response_jobs: ResponseJobs
     # The executors of lines that a provider's batch serves.

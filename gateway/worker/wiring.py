@@ -65,6 +65,8 @@ from gateway.engine.routing_decisions import Decisions
 from gateway.engine.stored_responses import StoredResponses
 from gateway.files.opened_contents import open_contents
 from gateway.files.project_files import Files
+from gateway.files.provider_files import ProviderFiles
+from gateway.files.request_files import FileCounts
 from gateway.jobs.response_jobs import ResponseJobs
 from gateway.jobs.rounds import StoreClock
 from gateway.limits.lease_keeping import OutageLimits
@@ -85,10 +87,17 @@ from gateway.neutral.request import Request
 from gateway.oauth.authorization_server import OAuth
 from gateway.providers.batches.batch_calls import BatchCalls
 from gateway.providers.credentials import Credentials
+from gateway.providers.files.file_calls import FileCalls
 from gateway.providers.identities.upstream_identity import UpstreamIdentities
 from gateway.providers.job_calls import JobCalls
 from gateway.providers.model_discovery import Discovery
-from gateway.providers.registry import make_batch_codecs, make_identities, make_protocols, make_upstreams
+from gateway.providers.registry import (
+    make_batch_codecs,
+    make_file_codecs,
+    make_identities,
+    make_protocols,
+    make_upstreams,
+)
 from gateway.reports.usage_reports import Reports
 from gateway.routes.route_book import RouteBook
 from gateway.routing.cache_lifetimes import CacheLifetimes
@@ -444,7 +453,8 @@ def _open_engine(
     routes = ModelRoutes(
         routing.routes, settlements.limits, shares, sessions, lifetimes, catalogue, base.hash_key, judge
     )
-    files = _open_files(base, routing.identities)
+    store_clock = StoreClock(store.database, clock)
+    files = _open_files(base, routing.identities, store_clock)
     executor: Executor[Request] = Executor(parts)
     calls = BatchCalls(routing.upstreams, make_batch_codecs(base.transport, clock))
     lines = make_line_engines(parts, base.hash_key, routes, calls)
@@ -479,18 +489,24 @@ def _open_engine(
         payload_quota=PayloadQuota(store.database, settings.retention.organization_payloads_mb << 20),
         videos=_open_videos(base, accounts, routing, parts),
         files=files,
+        provider_files=_open_provider_files(base, routing, store_clock),
+        file_counts=FileCounts(files, settings.spool_dir),
         batches=_open_batches(base, files, native, settlements.intents),
         lines=lines,
         response_jobs=ResponseJobs(store.database, store.vault, clock, bodies),
     )
 
 
-def _open_files(base: WorkerBase, identities: UpstreamIdentities) -> Files:
+def _open_files(base: WorkerBase, identities: UpstreamIdentities, clock: StoreClock) -> Files:
     store = base.store
     states = base.telemetry.states
     contents = open_contents(base.settings, store.vault, base.transport, base.clock, states, identities)
-    clock = StoreClock(store.database, base.clock)
     return Files(store.database, contents, store.vault, clock, base.settings.files)
+
+
+def _open_provider_files(base: WorkerBase, routing: RoutingServices, clock: StoreClock) -> ProviderFiles:
+    calls = FileCalls(routing.upstreams, make_file_codecs(base.transport, base.clock))
+    return ProviderFiles(base.store.database, calls, routing.credentials, routing.catalogue.current, clock)
 
 
 def _open_batches(base: WorkerBase, files: Files, native: NativeServices, intents: Intents) -> Batches:

@@ -27,6 +27,7 @@ Block = dict[str, Any]
 
 PDF = "application/pdf"
 PLAIN_TEXT = "text/plain"
+OWN_FILES = "file_"
 # First base64 characters of the four supported image types; the API refuses an image with a wrong media type.
 IMAGE_STARTS = (
     ("/9j/", "image/jpeg"),
@@ -129,6 +130,8 @@ def _write_image(media: Media, addresses: bool) -> dict[str, str]:
 
 
 def _write_address(media: Media, addresses: bool) -> dict[str, str]:
+    if media.file_id.startswith(OWN_FILES):
+        return {"type": "file", "file_id": media.file_id}
     if not media.url:
         raise NotSupported("This provider cannot read files uploaded elsewhere; send their content.", param="messages")
     if not addresses or not media.url.lower().startswith("https://"):

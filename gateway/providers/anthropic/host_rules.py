@@ -13,6 +13,7 @@ from gateway.dialects.anthropic import VERSION
 from gateway.dialects.anthropic_betas import (
     BETAS,
     COMMON_BETAS,
+    FILES_BETA,
     OWN_BETAS,
     VERTEX_BETAS,
     known_betas,
@@ -114,6 +115,12 @@ def write_headers(request: ChatRequest, target: Target, tokens: Tokens | None) -
     elif secret and auth != "none" and not auth.startswith("query:"):
         headers[auth.lower()] = secret
     return headers
+
+
+def with_files(headers: dict[str, str]) -> dict[str, str]:
+    """Return the headers of a call that names stored files."""
+    betas = headers.get("anthropic-beta", "").split(",")
+    return {**headers, "anthropic-beta": ",".join(filter(None, dict.fromkeys((*betas, FILES_BETA))))}
 
 
 def _has_betas(request: ChatRequest) -> bool:

@@ -333,6 +333,9 @@ class AnthropicMessages:
             return self._finish(mend(native, request, target, warnings), request, target, warnings)
         prepared = prepare(request, self.dialect, ANTHROPIC, warnings)
         call = self._finish(write_body(prepared.request, target, warnings), request, target, warnings)
+        if request.names_files:
+            call.endpoint = None
+            call.headers = host_rules.with_files(call.headers)
         call.renamed = prepared.renamed
         call.custom = prepared.custom
         return call

@@ -15,6 +15,7 @@ from gateway.dialects.hosted_tools import container_uses, part_uses, tool_uses
 from gateway.neutral.chat import ChatRequest, Native, Options, Requirements
 from gateway.neutral.hosted_uses import HostedUse, collect
 from gateway.neutral.message_order import take_free
+from gateway.neutral.own_files import is_own_file
 from gateway.neutral.parameters import capabilities_of, relayed_fields
 from gateway.surfaces.anthropic import blocks as wire
 from gateway.surfaces.anthropic import schema
@@ -396,7 +397,7 @@ class PromptSummary:
             self.mixed = True
         elif isinstance(block, wire.ImageBlock):
             self.images += 1
-            self.own_files = self.own_files or isinstance(block.source, wire.FileSource)
+            self.own_files = self.own_files or _is_foreign(block.source)
         elif isinstance(block, wire.DocumentBlock):
             self._add_document(block)
         elif isinstance(block, wire.SearchResultBlock):
@@ -431,7 +432,12 @@ class PromptSummary:
             self._add_blocks([wire.TextBlock(inner)] if isinstance(inner, str) else inner)
         else:
             self.files += 1
-            self.own_files = self.own_files or isinstance(block.source, wire.FileSource)
+            self.own_files = self.own_files or _is_foreign(block.source)
+
+
+def _is_foreign(source: Struct) -> bool:
+    """Return whether a source is a file that the vendor stores. Those of the gateway go to any provider."""
+    return isinstance(source, wire.FileSource) and not is_own_file(source.file_id)
 
 
 def _needs(body: schema.MessagesBody, prompt: PromptSummary, marks: bool) -> Requirements:

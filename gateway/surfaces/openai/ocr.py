@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.json import Decoder
 
 from gateway.dialects.openai import NAME
+from gateway.files.stored_documents import StoredDocumentExecutor
 from gateway.media.pdf_reader import PDF, READER, is_pdf
 from gateway.neutral.file_types import decode_base64, type_of
 from gateway.neutral.hosted_uses import HostedUse
@@ -116,14 +117,19 @@ class OcrAnswer(ModelApiAnswer, kw_only=True):
 
 def read_document(services: Services, inbound: Inbound) -> Outbound:
     """Extract the text of each page."""
-    return answer(services, inbound, OcrRequest, DECODER, read, ID_PREFIX, write, uses_of=_uses)
+    uses_of = _annotations if isinstance(services.engine.executor, StoredDocumentExecutor) else _uses
+    return answer(services, inbound, OcrRequest, DECODER, read, ID_PREFIX, write, uses_of=uses_of)
 
 
 def _uses(body: OcrBody) -> tuple[HostedUse, ...]:
     """Return the document's file, if the provider stores it, and annotations, which have a price of their own."""
     check_foreign(str(body.document.get("file_id", "")))
-    found = [HostedUse("", "document.file_id", "object")] if body.document.get("file_id") else []
-    found += [HostedUse(NAME, name, "units", ("annotated_pages",)) for name in ANNOTATIONS if getattr(body, name)]
+    found = (HostedUse("", "document.file_id", "object"),) if body.document.get("file_id") else ()
+    return (*found, *_annotations(body))
+
+
+def _annotations(body: OcrBody) -> tuple[HostedUse, ...]:
+    found = [HostedUse(NAME, name, "units", ("annotated_pages",)) for name in ANNOTATIONS if getattr(body, name)]
     return tuple(found)
 
 

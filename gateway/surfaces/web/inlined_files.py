@@ -1,7 +1,9 @@
-"""Inlines stored files: a request that names files of the gateway is read again with their contents in it."""
+"""Inlines stored files: a request that names files of the gateway is read again with their contents in it. Large files
+stay in the store until it is known which provider gets them (files/request_files.py)."""
 
 import base64
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -10,13 +12,17 @@ from gateway.callers.authentication import Caller
 from gateway.errors import RequestTooLarge
 from gateway.files.file_rows import FileRow
 from gateway.files.project_files import Files
+from gateway.files.request_files import MAX_FILES, RequestFiles, as_base64
+from gateway.files.stored_documents import StoredDocumentExecutor
+from gateway.neutral.chat import ChatRequest
 from gateway.neutral.own_files import OwnFileNamed, is_own_file
+from gateway.neutral.structured import OcrRequest
 from gateway.runtime.threads import compute, hold_more
 from gateway.surfaces.web.http import Handler, Inbound, Outbound
 from gateway.worker.services import Services
 
 FILE_ID = "file_id"
-MAX_FILES = 100  # files that one request names
+INLINED = 16 << 20  # bytes of a request with its files that every provider takes
 SHARE = 3  # bytes in memory for each byte of a file: its base64 in the body, and again in the decoded request
 SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/flac": "flac"}
 Json = dict[str, Any]
@@ -49,22 +55,65 @@ def respond(services: Services, inbound: Inbound, handler: Handler, error: OwnFi
     context = inbound.context
     if context is None or inbound.upload is not None:
         raise error
-    inbound.body = inline(services, context.caller, inbound.body, error)
+    parts, idents = compute(_find_parts, inbound.body)
+    rows = _rows_of(services, context.caller, idents)
+    size = as_base64(sum(row.size for row in rows)) + len(inbound.body)
+    maximum = services.settings.server.max_body_mb << 20
+    # Earlier turns, which the gateway stored, may name files too. The lines of batches have their files in them.
+    if context.operation == ChatRequest.operation and context.job is None and (not rows or size > INLINED):
+        return handler(_with_files(services, context.caller), inbound)
+    if context.operation == OcrRequest.operation and context.job is None and len(rows) == 1 and size > maximum:
+        return handler(_with_document(services, rows[0]), inbound)
+    inbound.body = _fill(services, parts, rows, size, error)
     return handler(services, inbound)
+
+
+def _with_document(services: Services, row: FileRow) -> Services:
+    """Return the services for an OCR request whose document is not in its body."""
+    engine = services.engine
+    at_providers = engine.provider_files
+    spool_dir = services.settings.spool_dir
+    executor = StoredDocumentExecutor(engine.executor, row, engine.files, at_providers, spool_dir)
+    return replace(services, engine=replace(engine, executor=executor))
+
+
+def _with_files(services: Services, caller: Caller) -> Services:
+    """Return the services for a request whose files are not in its body."""
+    engine = services.engine
+    settings = services.settings
+    files = RequestFiles(
+        caller,
+        engine.files,
+        engine.provider_files,
+        engine.file_counts,
+        settings.server.max_body_mb << 20,
+        settings.files.provider_uploads,
+    )
+    return replace(services, engine=replace(engine, chat=engine.chat.with_files(files)))
 
 
 def inline(services: Services, caller: Caller, body: bytes, error: OwnFileNamed) -> bytes:
     """Return a JSON body with the contents of the files that it names."""
     parts, idents = compute(_find_parts, body)
-    if not idents:
+    rows = _rows_of(services, caller, idents)
+    return _fill(services, parts, rows, as_base64(sum(row.size for row in rows)) + len(body), error)
+
+
+def _rows_of(services: Services, caller: Caller, idents: list[str]) -> list[FileRow]:
+    if len(idents) > MAX_FILES:
+        raise RequestTooLarge(f"A request may name {MAX_FILES} files.", param=FILE_ID)
+    return [services.engine.files.find(caller, ident, FILE_ID) for ident in idents]
+
+
+def _fill(services: Services, parts: Any, rows: list[FileRow], size: int, error: OwnFileNamed) -> bytes:
+    """Return a decoded body as JSON of `size` bytes with the contents of files."""
+    if not rows:
         raise error
     maximum = services.settings.server.max_body_mb << 20
-    files = services.engine.files
-    rows = [files.find(caller, ident, FILE_ID) for ident in idents]
-    size = sum(row.size for row in rows)
-    if len(rows) > MAX_FILES or size * 4 // 3 + len(body) > maximum:
+    if size > maximum:
         raise RequestTooLarge(f"The files of a request may have {maximum >> 20} MB as base64 together.", param=FILE_ID)
-    hold_more(size * SHARE)
+    files = services.engine.files
+    hold_more(sum(row.size for row in rows) * SHARE)
     loaded = {row.id: _load(files, row) for row in rows}
     return compute(_write, parts, loaded)
 
