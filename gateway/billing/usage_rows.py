@@ -43,9 +43,9 @@ NOT_ATTRIBUTED = (None, None)  # session and tags of a row without either
 class IntentDetails(NamedTuple):
     """The contents of an intent: enough to write the row of an attempt after its worker died, and to count its cost.
 
-    Fields with a default may be missing, because earlier releases wrote intents without them. No field may be added,
-    because those releases refuse intents with more: the choice of a route is in the place of a price key that is not
-    read, as there are no units.
+    Fields with a default may be missing, because earlier releases wrote intents without them. New fields are added at
+    the end, with a default, and `read_intent` leaves out those of later releases. Release 2.0 refuses an intent with
+    more fields: for it, the choice of a route is in the place of a price key that is not read, as there are no units.
     """
 
     at: int
@@ -80,6 +80,9 @@ class IntentDetails(NamedTuple):
     def route(self) -> dict[str, Any]:
         """The choice of a route as details of the row; {} without one, and for an attempt with units."""
         return self.price_key if isinstance(self.price_key, dict) else {}
+
+
+FEWEST_FIELDS = len(IntentDetails._fields) - len(IntentDetails._field_defaults)
 
 
 def record_of(terms: Terms, attempt: Attempt, mode: int, now_us: int) -> UsageRecord:
@@ -285,13 +288,11 @@ def intent_of(
 
 
 def read_intent(payload: bytes) -> IntentDetails:
-    """Parse an intent. ValueError when the payload is no intent."""
+    """Parse an intent, without the fields that a later release added. ValueError when the payload is no intent."""
     values = orjson.loads(payload)
-    minimum = len(IntentDetails._fields) - len(IntentDetails._field_defaults)
-    maximum = len(IntentDetails._fields)
-    if not isinstance(values, list) or not minimum <= len(values) <= maximum:
+    if not isinstance(values, list) or len(values) < FEWEST_FIELDS:
         raise ValueError("not an intent")
-    return IntentDetails(*values)
+    return IntentDetails(*values[: len(IntentDetails._fields)])
 
 
 def interrupted(intent: IntentDetails, request: bytes, attempt: int, now_us: int) -> UsageRecord:

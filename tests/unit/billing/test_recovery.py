@@ -3,11 +3,12 @@ import os
 import threading
 
 import gevent
+import orjson
 import pytest
 from support.billing import DOLLAR, WRITES, attempt_at, target
 
 from gateway import ids
-from gateway.billing import recovery
+from gateway.billing import recovery, settlement, usage_rows
 from gateway.billing.output_reservation import MAX_UNRECORDED_BYTES
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.entries import Prices, TokenRates
@@ -131,6 +132,26 @@ def test_a_killed_worker_bills_the_text_that_was_delivered(start_billing, accoun
     (row,) = find(heir.database, request)
     assert row.output == recorded // 4 and row.cost_nusd == 100_000 + row.output * 2000
     assert attempt.output_length - recorded <= MAX_UNRECORDED_BYTES
+    assert doctor(heir.database) == []
+
+
+def test_a_killed_worker_of_a_later_release_loses_no_usage(start_billing, account, monkeypatch):
+    def intent_of(*given):
+        fields = usage_rows.read_intent(usage_rows.intent_of(*given))
+        return orjson.dumps([*fields, {"of": "a later release"}, 7])
+
+    process = start_billing()
+    process.ledger.grant(account.organization, DOLLAR, "start")
+    with monkeypatch.context() as later:
+        later.setattr(settlement, "intent_of", intent_of)
+        process.admit(account).begin(0, target())
+    request = process.context.request_id
+    process.die()
+    heir = start_billing()  # after a rollback
+    assert heir.recovery.run() == 1
+    (row,) = find(heir.database, request)
+    assert (row.finish, row.cost_nusd) == ("interrupted", 100_000)
+    assert query(heir, "SELECT SUM(leased_nusd) FROM budget") == (0,)
     assert doctor(heir.database) == []
 
 

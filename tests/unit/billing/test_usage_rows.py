@@ -127,7 +127,14 @@ def test_intents_of_earlier_releases_are_read() -> None:
     assert (whole.units, whole.price_key, whole.output, whole.output_nusd) == ({"searches": 2}, "low", 50, 11)
     row = interrupted(whole, bytes.fromhex(ids.new_hex()), 1, 99)
     assert (row.session, row.tags, row.output_nusd, row.input_nusd) == ("session-1", '{"a":"b"}', 11, 480)
-    for wrong in (SHORT[:-1], [*WHOLE, 1], {}, 7):
+    for wrong in (SHORT[:-1], {}, 7):
         with pytest.raises(ValueError, match="not an intent"):
             read_intent(orjson.dumps(wrong))
     assert len(IntentDetails._fields) == len(WHOLE)
+
+
+def test_intents_of_later_releases_are_read_without_what_those_added() -> None:
+    later = read_intent(orjson.dumps([*WHOLE, {"new": [1, 2]}, "more"]))
+    assert later == read_intent(orjson.dumps(WHOLE))
+    row = interrupted(later, bytes.fromhex(ids.new_hex()), 1, 99)
+    assert (row.cost_nusd, row.session) == (later.cost_nusd, "session-1")
