@@ -102,7 +102,7 @@ class RoutedRequest:
     def _judge_difficulty(self) -> Difficulty:
         """Return the difficulty that the agent states, that of the model that judges, or that of the gateway."""
         stated = self.metadata.get(STATED, "")
-        own = difficulty_of(self.request, self.texts, self.turn, stated)
+        own = difficulty_of(self.request, self.texts, self.turn, stated, self.agent)
         if self.judge is None or self.turn != "work" or stated in DIFFICULTIES:
             return own
         judged = self.judge(self)

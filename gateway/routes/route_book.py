@@ -1,11 +1,13 @@
 """The published routes of all organizations as requests read them: from memory under the control version."""
 
 import json
+import logging
 import tomllib
 from collections.abc import Container, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from gateway.configuration.settings import CONFIG
@@ -18,6 +20,7 @@ from gateway.runtime.call_merging import SharedCalls
 from gateway.runtime.threads import compute_if
 from gateway.store.database import Database
 
+log = logging.getLogger(__name__)
 TABLE = CONFIG / "routes" / "smart.toml"
 NAMES = "SELECT organization_id, name, aliases FROM model_route WHERE published > 0 LIMIT ?"
 ROUTES = (
@@ -187,7 +190,11 @@ def _compile_routes(
         teams.setdefault(member_id, set()).add(team_id)
     routes: dict[str, tuple[CompiledRoute, ...]] = {}
     for name, aliases, project_id, version, text in rows:
-        route = compile_route(name, version, load_document(text), project_id)
+        try:
+            route = compile_route(name, version, load_document(text), project_id)
+        except msgspec.ValidationError:
+            log.error("version %s of the route %s is of a later release and cannot be read", version, name)
+            continue
         for called in called_by(name, json.loads(aliases)):
             routes[called] = (*routes.get(called, ()), route)
     known = {member_id: frozenset(own) for member_id, own in teams.items()}

@@ -174,8 +174,24 @@ def write_document(document: RouteDocument) -> str:
 
 
 def load_document(text: str) -> RouteDocument:
-    """Return the route of a stored text."""
-    return msgspec.json.decode(text, type=RouteDocument)
+    """Return the route of a stored text, without what a later release wrote in it. A rule with an unknown condition is
+    left out, since without the condition it would hold for other requests. ValidationError without a readable rest."""
+    try:
+        return msgspec.json.decode(text, type=RouteDocument)
+    except msgspec.ValidationError:
+        stored = msgspec.json.decode(text, type=dict[str, Any])
+    known = {field.encode_name: field for field in msgspec.structs.fields(RouteDocument)}
+    kept = {name: value for name, value in stored.items() if name in known and _is_readable(value, known[name].type)}
+    kept["rules"] = [rule for rule in stored.get("rules", ()) if _is_readable(rule, RouteRule)]
+    return msgspec.convert(kept, RouteDocument)
+
+
+def _is_readable(value: Any, kind: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _check(document: RouteDocument) -> None:

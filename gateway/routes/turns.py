@@ -8,12 +8,14 @@ from typing import Any
 from gateway.configuration.settings import CONFIG
 from gateway.errors import GatewayError
 from gateway.neutral.chat import ChatRequest, CustomTool, FunctionTool
-from gateway.neutral.parts import Message, Text, ToolResult
+from gateway.neutral.parts import Message, Part, Text, ToolResult
 from gateway.routes.route_document import DIFFICULTIES, Agent, Difficulty, Turn
 
 TABLE = CONFIG / "routes" / "turns.toml"
 # Bounds of the texts of a conversation, so that its length does not matter.
 LATEST_MESSAGES = 24
+EARLIER_MESSAGES = 400  # with the person's latest text, while the agent works for a long time
+MAX_EARLIER = 8  # of them that are read
 FIRST_MESSAGES = 6
 HEAD, TAIL = 1_600, 800  # characters of a text
 RESULT_PART = 400  # characters at either end of a result
@@ -51,8 +53,19 @@ class TurnTable:
         self.conversation_headers: tuple[str, ...] = tuple(table["conversation"]["headers"])
         self.added: tuple[str, ...] = tuple(table["added"]["starts"])
         self.added_later: tuple[str, ...] = (*self.added, *table["added"]["continues"])
+        self.goes_on: frozenset[str] = frozenset(table["added"]["goes_on"])
         points = table["difficulty"]
-        self.points: dict[str, float] = {name: value for name, value in points.items() if not isinstance(value, list)}
+        self.points: dict[str, float] = {
+            name: value for name, value in points.items() if not isinstance(value, list | dict)
+        }
+        self.usual_efforts: dict[str, str] = points["usual_effort"]
+        tasks = points["sub_agent"]
+        self.task_points: dict[str, float] = self.points | {
+            name: value for name, value in tasks.items() if not isinstance(value, list)
+        }
+        self.looks: frozenset[str] = frozenset(tasks["looks"])
+        self.changes: frozenset[str] = frozenset(tasks["changes"])
+        self.changes_nothing: tuple[str, ...] = tuple(tasks["changes_nothing"])
         self.hard: frozenset[str] = frozenset(points["hard"])
         self.easy: frozenset[str] = frozenset(points["easy"])
         self.stated_hard: tuple[str, ...] = tuple(points["stated_hard_phrases"])
@@ -74,8 +87,9 @@ TURNS = TurnTable(tomllib.loads(TABLE.read_text()))
 class TurnTexts:
     """The parts of a conversation that rules read: the beginning of its instructions (`system`) and of the first text
     of a person (`first`), the latest message of a person (`last`), and the number of failures among the latest
-    results of tools. `continues`: the agent works through results of tools. `long_cache`: a mark requests a cache of an
-    hour. All texts are in lower case but `first`."""
+    results of tools since then; also those before, where the person only says that the agent shall go on. `continues`:
+    the agent works through results of tools. `long_cache`: a mark requests a cache of an hour. All texts are in lower
+    case but `first`."""
 
     __slots__ = ("continues", "failures", "first", "last", "length", "long_cache", "system", "tools")
 
@@ -104,21 +118,40 @@ class TurnTexts:
                 self.system += "\n".join([text[:HEAD] for text in _texts(message)]).lower()
 
     def _read_latest(self, messages: Sequence[Message], table: TurnTable) -> None:
-        results = 0
+        left = RESULTS
+        earlier = 0
         for message in reversed(messages[-LATEST_MESSAGES:]):
-            for part in message.parts[-MAX_PARTS:]:
-                mark = getattr(part, "cache", None)
-                if mark is not None and mark.ttl == "1h":
-                    self.long_cache = True
-                if isinstance(part, ToolResult) and results < RESULTS:
-                    results += 1
-                    self.failures += _has_failed(part, table)
-            if message.role == USER_ROLE and not self.last:
-                own = _own_texts(message, table.added_later)
-                self.length = sum(map(len, own))
-                self.last = "\n".join(map(shorten, own)).lower()
-            if not self.last and message.role == TOOL_ROLE:
+            parts = message.parts[-MAX_PARTS:]
+            self.long_cache = self.long_cache or any(map(_lives_long, parts))
+            results = [part for part in parts if isinstance(part, ToolResult)][:left]
+            left -= len(results)
+            failures = sum([_has_failed(result, table) for result in results])
+            if self.last:
+                earlier += failures
+                continue
+            self.failures += failures
+            if message.role == TOOL_ROLE:
                 self.continues = True
+            elif message.role == USER_ROLE:
+                self._read_last(message, table)
+        if not self.last:
+            self._read_earlier(messages, table)
+        # Failures before another task say nothing about it.
+        if earlier and self.length < LONG_TEXT and not table.goes_on.isdisjoint(WORDS.findall(self.last)):
+            self.failures += earlier
+
+    def _read_earlier(self, messages: Sequence[Message], table: TurnTable) -> None:
+        """Read the latest text of a person before the latest messages."""
+        spoken = [each for each in messages[-EARLIER_MESSAGES:-LATEST_MESSAGES] if each.role == USER_ROLE]
+        for message in reversed(spoken[-MAX_EARLIER:]):
+            self._read_last(message, table)
+            if self.last:
+                break
+
+    def _read_last(self, message: Message, table: TurnTable) -> None:
+        own = _own_texts(message, table.added_later)
+        self.length = sum(map(len, own))
+        self.last = "\n".join(map(shorten, own)).lower()
 
 
 def _texts(message: Message) -> Iterator[str]:
@@ -135,6 +168,12 @@ def shorten(text: str, head: int = HEAD, tail: int = TAIL) -> str:
     if len(text) <= head + tail:
         return text
     return f"{text[:head]}\n{text[-tail:]}"
+
+
+def _lives_long(part: Part) -> bool:
+    """Return whether a mark requests a cache of an hour."""
+    mark = getattr(part, "cache", None)
+    return mark is not None and mark.ttl == "1h"
 
 
 def _has_failed(result: ToolResult, table: TurnTable) -> bool:
@@ -174,35 +213,62 @@ def conversation_of(headers: Mapping[str, str], table: TurnTable = TURNS) -> str
 
 
 def difficulty_of(
-    request: ChatRequest, texts: TurnTexts, turn: Turn, stated: str = "", table: TurnTable = TURNS
+    request: ChatRequest,
+    texts: TurnTexts,
+    turn: Turn,
+    stated: str = "",
+    agent: Agent = "main",
+    table: TurnTable = TURNS,
 ) -> Difficulty:
     """Return how difficult a turn is. An agent may state it itself (`stated`)."""
     if stated in DIFFICULTIES:
         return stated
+    if turn in ("title", "probe"):
+        return "small"
     points = table.points
-    score = points_of(request, texts, turn, table)
+    score = points_of(request, texts, agent, table)
     if score >= points["large"]:
         return "large"
     return "medium" if score >= points["medium"] else "small"
 
 
-def points_of(request: ChatRequest, texts: TurnTexts, turn: Turn, table: TurnTable = TURNS) -> float:
+def points_of(request: ChatRequest, texts: TurnTexts, agent: Agent = "main", table: TurnTable = TURNS) -> float:
     """Return the points of a turn, by which it is small, medium or large."""
     points = table.points
     needs = request.requirements
+    score = _task_points(texts, table) if agent == "sub" else _text_points(texts, table)
+    score += points["stated_hard"] * _has_any(texts.last, table.stated_hard)
+    if texts.continues:
+        score *= points["continuation"]
+    score += points["failure"] * min(texts.failures, MAX_FAILURES)
+    score += points["large_prompt"] * (needs.prompt_bytes > LARGE_PROMPT_BYTES)
+    score += points["images"] * (needs.vision or needs.earlier_images)
+    native = request.native
+    if native is not None and table.usual_efforts.get(native.dialect) == needs.effort:
+        return score
+    score += points["effort_low"] * (needs.effort in LOW_EFFORTS)
+    return score + points["effort_high"] * (needs.effort in HIGH_EFFORTS)
+
+
+def _text_points(texts: TurnTexts, table: TurnTable) -> float:
+    """Return the points of a person's text."""
+    points = table.points
     words = set(WORDS.findall(texts.last))
     score = points["hard_word"] * min(len(words & table.hard), MAX_HARD)
     score += points["easy_word"] * min(len(words & table.easy), MAX_EASY)
     score += points["long_text"] * ((texts.length > LONG_TEXT) + (texts.length > VERY_LONG_TEXT))
     score += points["short_text" if texts.length < SHORT_TEXT else "task_text"]
     score += points["code"] * ("```" in texts.last or "traceback" in texts.last)
-    score += points["stated_hard"] * _has_any(texts.last, table.stated_hard)
-    score += points["stated_easy"] * _has_any(texts.last, table.stated_easy)
-    if texts.continues:
-        score *= points["continuation"]
-    score += points["failure"] * min(texts.failures, MAX_FAILURES)
-    score += points["large_prompt"] * (needs.prompt_bytes > LARGE_PROMPT_BYTES)
-    score += points["images"] * (needs.vision or needs.earlier_images)
-    score += points["side_call"] * (turn in ("title", "probe"))
-    score += points["effort_low"] * (needs.effort in LOW_EFFORTS)
-    return score + points["effort_high"] * (needs.effort in HIGH_EFFORTS)
+    return score + points["stated_easy"] * _has_any(texts.last, table.stated_easy)
+
+
+def _task_points(texts: TurnTexts, table: TurnTable) -> float:
+    """Return the points of a task that an agent gives to a sub-agent. Its length says nothing about its difficulty."""
+    points = table.task_points
+    words = WORDS.findall(texts.last)
+    hard = len(table.hard.intersection(words))
+    score = points["task_text"] + points["hard_word"] * min(hard, MAX_HARD)
+    only_looks = _has_any(texts.last, table.changes_nothing)
+    if only_looks or not (table.looks.isdisjoint(words) or not table.changes.isdisjoint(words)):
+        score += points["look"]
+    return score

@@ -8,7 +8,7 @@ import pytest
 from support.billing import DOLLAR, WRITES, attempt_at, target
 
 from gateway import ids
-from gateway.billing import recovery, settlement, usage_rows
+from gateway.billing import recovery, usage_rows
 from gateway.billing.output_reservation import MAX_UNRECORDED_BYTES
 from gateway.billing.reconciliation import doctor
 from gateway.catalogue.entries import Prices, TokenRates
@@ -143,7 +143,7 @@ def test_a_killed_worker_of_a_later_release_loses_no_usage(start_billing, accoun
     process = start_billing()
     process.ledger.grant(account.organization, DOLLAR, "start")
     with monkeypatch.context() as later:
-        later.setattr(settlement, "intent_of", intent_of)
+        later.setattr("gateway.billing.settlement.intent_of", intent_of)
         process.admit(account).begin(0, target())
     request = process.context.request_id
     process.die()

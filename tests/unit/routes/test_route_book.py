@@ -212,3 +212,17 @@ def test_requests_after_a_change_compile_large_routes_once_in_a_thread(
     gevent.joinall(asking)
     assert [one.value for one in asking] == [("a",)] * 20
     assert len(threads) == 1 and threads[0] != thread_id()
+
+
+def test_an_unreadable_version_of_a_later_release_leaves_the_other_routes(
+    nodes: tuple[Node, Node], organization: str
+) -> None:
+    one = nodes[0]
+    for name in ("house", "later"):
+        one.put(organization, "gpt-4o", name=name)
+        one.publish(organization, name=name)
+    changed = "UPDATE model_route_version SET document = ? WHERE route_id = (SELECT id FROM model_route WHERE name = ?)"
+    one.database.write(lambda: one.database.execute(changed, ('{"otherwise":{"best":["gpt-4o"]}}', "later")))
+    one.publish(organization, 1)  # every worker reads the routes again
+    assert one.models_of(organization) == ("gpt-4o",)
+    assert one.models_of(organization, "dynamic/later") == ()

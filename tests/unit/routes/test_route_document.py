@@ -1,12 +1,16 @@
 """The document of a route is read strictly, and says where it is wrong."""
 
+import json
+from typing import Any
+
+import msgspec
 import pytest
 
 from gateway.errors import InvalidRequest
 from gateway.routes.route_document import MAX_RULES, MAX_STARS, load_document, read_document, write_document
 from gateway.routes.route_sentences import sentences_of
 
-EVERYTHING = {
+EVERYTHING: dict[str, Any] = {
     "rules": [
         {
             "name": "night",
@@ -45,6 +49,20 @@ def test_every_condition_and_target_is_read_and_written_back() -> None:
     assert first.startswith("night: the key key_1 and a team of team_1") and first.endswith("→ a, then b")
     assert "80 % of the limit team-month is used" in first and "not (no tools are offered)" in first
     assert (second, last) == ("2. always → a for 90 %, b for 10 %", "otherwise → c")
+
+
+def test_a_route_of_a_later_release_is_read_without_the_rules_that_are_unknown() -> None:
+    later = json.dumps(
+        {
+            **EVERYTHING,
+            "priority": 7,
+            "judge": {"model": "m", "votes": 3},
+            "rules": [*EVERYTHING["rules"], {"use": "e", "when": {"weather": "rain"}}, {"use": {"best": ["f"]}}],
+        }
+    )
+    assert load_document(later) == read_document(EVERYTHING)
+    with pytest.raises(msgspec.ValidationError):
+        load_document(json.dumps({"rules": [], "otherwise": {"best": ["f"]}}))
 
 
 def within(when: object) -> dict[str, object]:

@@ -5,13 +5,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.errors import InvalidRequest
 from gateway.neutral.chat import ChatRequest, Conversation, FunctionTool, Requirements
 from gateway.neutral.parts import Message, Text, ToolCall, ToolResult
+from gateway.neutral.request import Native
+from gateway.routes.route_document import Agent
 from gateway.routes.turns import TurnTexts, agent_of, difficulty_of, turn_of
 
-LABELLED = tomllib.loads((Path(__file__).parents[2] / "samples" / "labelled_turns.toml").read_text())
+SAMPLES = Path(__file__).parents[2] / "samples"
+LABELLED = tomllib.loads((SAMPLES / "labelled_turns.toml").read_text())
+TASKS = tomllib.loads((SAMPLES / "labelled_tasks.toml").read_text())
 SYSTEM = Message("system", (Text("You are a coding agent."),))
 # Results of tools behind the user's text, as the labels of the set say.
 WORKING = (("done", False),)
@@ -36,20 +41,22 @@ def turn_with(labelled: str) -> ChatRequest:
     return chat(messages)
 
 
-def judge(request: ChatRequest, stated: str = "") -> str:
+def judge(request: ChatRequest, stated: str = "", agent: Agent = "main") -> str:
     texts = TurnTexts(request)
-    return difficulty_of(request, texts, turn_of(request, texts), stated)
+    return difficulty_of(request, texts, turn_of(request, texts), stated, agent)
 
 
-def accuracy(labelled: dict[str, list[str]]) -> float:
+def accuracy(labelled: dict[str, list[str]], agent: Agent = "main") -> float:
     pairs = [(level, text) for level, texts in labelled.items() for text in texts]
-    return sum(judge(turn_with(text)) == level for level, text in pairs) / len(pairs)
+    return sum(judge(turn_with(text), agent=agent) == level for level, text in pairs) / len(pairs)
 
 
 def test_difficulty_is_as_accurate_as_the_documentation_says() -> None:
     # docs/routes.md has these figures.
     assert round(accuracy(LABELLED["fitted"]), 3) == 0.967
     assert round(accuracy(LABELLED["held_out"]), 3) == 0.907
+    assert round(accuracy(TASKS["fitted"], "sub"), 3) == 0.958
+    assert round(accuracy(TASKS["held_out"], "sub"), 3) == 0.867
 
 
 def test_effort_and_the_agents_own_word_count_more_than_its_text() -> None:
@@ -57,6 +64,64 @@ def test_effort_and_the_agents_own_word_count_more_than_its_text() -> None:
     assert judge(small) == "small" and judge(small, "large") == "large" and judge(small, "huge") == "small"
     task = [Message("user", (Text("Add a flag to the export command and cover it with a test, please."),))]
     assert [judge(chat(task, effort=effort)) for effort in ("low", "", "high")] == ["small", "medium", "large"]
+
+
+TASK = [Message("user", (Text("Add a flag to the export command and cover it with a test, please."),))]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "effort", "level"),
+    [
+        ("anthropic", "high", "medium"),
+        ("anthropic", "low", "small"),
+        ("anthropic", "xhigh", "large"),
+        ("google", "high", "medium"),
+        ("responses", "high", "large"),
+    ],
+)
+def test_the_effort_that_an_api_has_by_default_says_nothing(dialect: str, effort: str, level: str) -> None:
+    request = replace(chat(TASK, effort=effort), native=Native(dialect, {}))
+    assert judge(request) == level
+
+
+def test_title_is_small_whatever_it_is_about() -> None:
+    about = "Investigate why the workers deadlock, and design a fix for the race in the distributed scheduler."
+    system = Message("system", (Text("You are a title generator."),))
+    assert judge(chat([system, Message("user", (Text(about),))], ())) == "small"
+
+
+def results(*failed: bool) -> list[Message]:
+    """Return the messages of an agent that calls a tool as often, with these failures."""
+    found = []
+    for number, has_failed in enumerate(failed):
+        found.append(Message("assistant", (ToolCall(str(number), "Bash", "{}"),)))
+        found.append(Message("tool", (ToolResult(str(number), (Text("x"),), is_error=has_failed),)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("then", "level"),
+    [
+        ("Add the flag `--json` to the export command, with a test for each of its columns.", "medium"),
+        ("Try again.", "large"),
+        ("The integration test still hangs.", "large"),
+    ],
+)
+def test_failures_before_another_task_say_nothing_about_it(then: str, level: str) -> None:
+    said = Message("assistant", (Text("It does not work."),))
+    request = chat([SYSTEM, *TASK, *results(True, True, True), said, Message("user", (Text(then),))])
+    assert judge(request) == level
+
+
+def test_a_task_keeps_its_difficulty_while_the_agent_works_for_long() -> None:
+    hard = Message("user", (Text("Investigate why the workers deadlock under load, and design a fix."),))
+    assert judge(chat([SYSTEM, hard, *results(*[False] * 150)])) == "large"
+
+
+def test_a_report_of_a_sub_agent_is_no_text_of_a_person() -> None:
+    report = Message("user", (Text('<subagent_notification>\n{"agent_path":"01a2","status":{"completed":"Found."}}'),))
+    hard = Message("user", (Text("Investigate why the workers deadlock under load, and design a fix."),))
+    assert judge(chat([SYSTEM, hard, *results(False), report, *results(False)])) == "large"
 
 
 @pytest.mark.parametrize(
