@@ -240,7 +240,7 @@ def points_of(request: ChatRequest, texts: TurnTexts, agent: Agent = "main", tab
     score += points["stated_hard"] * _has_any(texts.last, table.stated_hard)
     if texts.continues:
         score *= points["continuation"]
-    score += points["failure"] * min(texts.failures, MAX_FAILURES)
+    score += points["failure"] * max(0, min(texts.failures, MAX_FAILURES) - 1)
     score += points["large_prompt"] * (needs.prompt_bytes > LARGE_PROMPT_BYTES)
     score += points["images"] * (needs.vision or needs.earlier_images)
     native = request.native

@@ -12,6 +12,7 @@ from support.gateways import LocalGateway
 from support.shared import usage_of
 
 from gateway.accounts import guardrail_changes, route_changes
+from gateway.engine import difficulty_judge
 from gateway.engine.difficulty_judge import SOURCE
 from gateway.errors import InvalidRequest
 from gateway.guardrails.rule_sets import GuardrailRule
@@ -36,9 +37,9 @@ def document(model: str = JUDGE, wait_ms: int = WAIT_MS) -> dict[str, Any]:
 class Publisher:
     """Publishes the route of the tests."""
 
-    def __init__(self, gateway: LocalGateway) -> None:
+    def __init__(self, gateway: LocalGateway, organization_id: str = "") -> None:
         store = gateway.services.store
-        self.place = (store.database, store.control, gateway.organization_id, NAME)
+        self.place = (store.database, store.control, organization_id or gateway.organization_id, NAME)
 
     def publish(self, value: dict[str, Any]) -> None:
         route_changes.put_route(*self.place, read_document(value), (), "", actor="operator")
@@ -170,6 +171,31 @@ def test_guardrails_edit_the_question_as_every_request(
     ask(client, "guarded", "Send the report to nadia@example.com.")
     assert len(upstream.calls) == 2 and "nadia@example.com" not in str([call.body for call in upstream.calls])
     guardrail_changes.remove_guardrail(store.database, store.control, place[0], stored.id, actor="operator")
+
+
+def test_an_organization_neither_reads_nor_pushes_out_what_others_know(
+    client: OpenAI,
+    gateway: LocalGateway,
+    upstream: FakeOpenAI,
+    publisher: Publisher,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(difficulty_judge, "MAX_OF_ONE", 4)
+    monkeypatch.setattr(difficulty_judge, "MAX_KNOWN", 5)
+    other, _, token = gateway.settle("Rival", 10**12)
+    Publisher(gateway, other).publish(document())
+    rival = OpenAI(api_key=token, base_url=gateway.url, max_retries=0)
+    upstream.script(Answer("large"))
+    ask(client, "shared", "Fix the first typo.")
+    assert ask(rival, "shared", "Fix the first typo.")["judge"]["outcome"] != "known"
+    for number in range(8):
+        ask(rival, "shared", f"Fix the typo in line {number}.")
+    assert ask(client, "shared", "Fix the first typo.")["judge"]["outcome"] == "known"
+    asked = len(upstream.calls)
+    ask(rival, "shared", "Fix the typo in line 7.")
+    assert len(upstream.calls) == asked + 1  # it is known
+    ask(rival, "shared", "Fix the typo in line 0.")
+    assert len(upstream.calls) == asked + 3  # it was pushed out by the organization's own
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,22 @@ def insert_rows(database: Database, *rows: UsageRecord) -> None:
     database.write(lambda: database.execute_many(INSERT, rows))
 
 
+def insert_series(database: Database, row: UsageRecord, count: int, step_us: int) -> None:
+    """Insert a row and `count` - 1 older ones that are otherwise the same, each by a step older than the one before."""
+    if database.kind == "sqlite":
+        times = range(row.at, row.at - count * step_us, -step_us)
+        insert_rows(database, *[row._replace(at=at, posted_at=at + 5, request=request_at(at)) for at in times])
+        return
+    insert_rows(database, row)
+    at = f"at - number * {step_us}::bigint"
+    ident = f"decode(lpad(to_hex(({at}) / 1000), 12, '0') || lpad(to_hex(number), 20, '0'), 'hex')"
+    changed = {"at": at, "posted_at": f"{at} + 5", "request": ident}
+    values = ", ".join(changed.get(name, name) for name in UsageRecord._fields)
+    select = f"SELECT {values} FROM usage, generate_series(1, {count - 1}) AS number WHERE request = ?"
+    copy = f"INSERT INTO usage ({COLUMNS}) {select}"
+    database.write(lambda: database.execute(copy, (row.request,)), patient=True)
+
+
 def sum_up(rows: Sequence[UsageRecord]) -> dict[tuple[Any, ...], list[int]]:
     """Sum rows in plain Python: (series, owner, hour, name, provider) → VALUES."""
     last: dict[bytes, int] = {}
