@@ -14,6 +14,7 @@ from gateway.billing.context import Attempt, RequestContext, error_type
 from gateway.callers.access import check_address, predicate
 from gateway.callers.authentication import Caller
 from gateway.callers.credential_sources import OWN_SOURCE
+from gateway.catalogue.catalogue import day_of
 from gateway.catalogue.entries import Mapping
 from gateway.catalogue.unlisted_entries import UNLISTED
 from gateway.engine.custom_models import CustomModels, UnlistedModels
@@ -35,7 +36,7 @@ from gateway.routing.model_fallbacks import list_models, other_models, plan_list
 from gateway.routing.plan import Router, exploration_chance, remembers_provider
 from gateway.routing.provider_health import Health
 from gateway.routing.record import RoutingDecision, TokenMixAnswer, write_record
-from gateway.routing.resolve import SANDBOX, RetiredModel
+from gateway.routing.resolve import SANDBOX, RetiredModel, name_at
 from gateway.routing.score import Weights
 from gateway.routing.sliding_window import Tally
 from gateway.routing.sticky import MAX_SESSION_LENGTH
@@ -294,6 +295,8 @@ class Planner:
         plan = self._decide(context, request, explore=0.0)
         plan = self._bounds.keep_usable(plan, request, context.at_us)
         record = write_record(plan if weights is None else reweigh(plan, weights))
+        if not request.options.models:
+            record["requestedModel"] = request.requested_model  # a successor may replace it
         if weights is not None:
             record["weights"] = weights._asdict()
         if context.caller.settings.get(HEDGING):
@@ -498,8 +501,19 @@ class Planner:
                 raise
             return self._replace_retired(context, request, error.successor, explore)
         except NoCredential as error:
+            successor = self._successor_of(context, request.requested_model) if error.ended else ""
+            if successor and caller.settings.get(USE_SUCCESSORS):
+                return self._replace_retired(context, request, successor, explore)
             error.message = f"{error.message} {self._credentials.advise(caller, error.providers)}"
+            if successor:
+                ended = ", ".join(error.ended)
+                error.message = f"{error.message} It was deactivated at {ended}; its successor is {successor}."
             raise
+
+    def _successor_of(self, context: RequestContext, requested: str) -> str:
+        catalogue = self._router.catalogue()
+        model = catalogue.find_version(requested.strip())
+        return "" if model is None else name_at("", catalogue.successor(model, day_of(context.at_us)))
 
     def _is_route(self, caller: Caller, name: str) -> bool:
         return self._routes.find(caller.organization_id, caller.project_id, name) is not None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gateway.catalogue.entries import Mapping, Provider
 from gateway.errors import ATTEMPTS, Forbidden, GatewayError, InvalidRequest, NoProviderLeft, NotSupported
 from gateway.neutral.operations import OPERATIONS
-from gateway.routing.candidates import Candidate, TokenMix, blend
+from gateway.routing.candidates import ENDED, Candidate, TokenMix, blend
 from gateway.routing.capabilities import CODES, CONTEXT, SOFT, TIER, Demand, lacks, refuse
 from gateway.routing.hosted_rules import HostedRules
 from gateway.routing.provider_health import Health, KnownCredential, Pause
@@ -31,10 +31,12 @@ PAYMENT = "payment"
 
 
 class NoCredential(InvalidRequest):
-    """No credential is configured for any suitable provider; `providers` are those that would be suitable."""
+    """No credential is configured for any suitable provider; `providers` are those that would be suitable. `ended`
+    are those with a credential that served the model until it ended there."""
 
     code = "no_provider_credential"
     providers: tuple[Provider, ...] = ()
+    ended: tuple[str, ...] = ()
 
 
 class Excluded(NamedTuple):
@@ -319,6 +321,9 @@ class CandidateFilter:
                 f"No credential is configured for a provider of {requested} ({listed}).", param="model"
             )
         missing.providers = tuple(providers[name] for name in sorted(providers))
+        ended = [row for row in self.excluded if row.stage == CATALOGUE and row.reason.startswith(ENDED)]
+        with_credential = [row.candidate for row in ended if self._usable(row.candidate.mapping)]
+        missing.ended = tuple(sorted({candidate.provider.id for candidate in with_credential}))
         return missing
 
     def _refuse_payment(self, requested: str, rows: list[Excluded]) -> GatewayError:

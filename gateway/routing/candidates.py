@@ -193,9 +193,12 @@ def read_figures(rates: TokenRates) -> HealthFigures:
     )
 
 
+ENDED = "deactivated on"
+
+
 def _bar(mapping: Mapping, provider: Provider, prices: Prices, today: str) -> str:
     if has_ended(mapping, today):
-        return f"deactivated on {mapping.deactivated}"
+        return f"{ENDED} {mapping.deactivated}"
     if provider.priority <= 0:
         return "switched off by priority 0"
     if not (prices.base.priced or any(tier.rates.priced for tier in prices.tiers)):

@@ -178,7 +178,8 @@ def _resolve_pinned(
         served = _in_region(served, region, requested)
     others = tuple(mapping for mapping in model.mappings if mapping.provider != provider)
     if all(has_ended(mapping, today) for mapping in served):
-        raise _ended(requested, max(mapping.deactivated for mapping in served), provider, others, today)
+        day = max(mapping.deactivated for mapping in served)
+        raise _ended(requested, day, provider, others, today, catalogue.successor(model, today))
     return Resolution("pinned", requested, model, provider, region, served, others)
 
 
@@ -230,22 +231,33 @@ def _custom(custom_model: CustomModel, requested: str) -> Resolution:
     )
 
 
-def _ended(requested: str, day: str, provider: str, others: tuple[Mapping, ...], today: str) -> UnknownModel:
-    """Return the error for a provider that no longer serves the model; others may still serve it."""
-    going = sorted({mapping.provider for mapping in others if not has_ended(mapping, today)})
-    hint = f"it is still served by: {', '.join(going)}." if going else "choose another from GET /v1/models."
-    return UnknownModel(
-        f"The model {requested!r} was deactivated at {provider} on {day}; {hint}",
-        param="model",
-        code="model_deactivated",
-    )
-
-
 class RetiredModel(UnknownModel):
-    """The model ended. `successor` is the id of the model that replaces it, "" without one."""
+    """The model ended, anywhere or at the provider that the request names. `successor` is the name of the model that
+    replaces it there, "" without one."""
 
     code = "model_deactivated"
     successor = ""
+
+
+def name_at(provider: str, successor: Model | None) -> str:
+    """Return the name of a successor at a provider that serves it, "" without one; any provider will do for ""."""
+    if successor is None or not provider:
+        return "" if successor is None else successor.id
+    served = any(mapping.provider == provider for mapping in successor.mappings)
+    return f"{provider}/{successor.id}" if served else ""
+
+
+def _ended(
+    requested: str, day: str, provider: str, others: tuple[Mapping, ...], today: str, successor: Model | None
+) -> UnknownModel:
+    """Return the error for a provider that no longer serves the model; others may still serve it."""
+    going = sorted({mapping.provider for mapping in others if not has_ended(mapping, today)})
+    hints = [f"its successor is {successor.id}"] if successor is not None else []
+    hints += [f"it is still served by: {', '.join(going)}"] if going else []
+    hint = "; ".join(hints) or "choose another from GET /v1/models"
+    error = RetiredModel(f"The model {requested!r} was deactivated at {provider} on {day}; {hint}.", param="model")
+    error.successor = name_at(provider, successor)
+    return error
 
 
 def _check_alive(model: Model, requested: str, today: str, catalogue: CatalogueView, provider: str = "") -> None:
@@ -255,10 +267,7 @@ def _check_alive(model: Model, requested: str, today: str, catalogue: CatalogueV
     successor = catalogue.successor(model, today)
     hint = "choose another from GET /v1/models." if successor is None else f"its successor is {successor.id}."
     error = RetiredModel(f"The model {requested!r} was deactivated on {model.deactivated}; {hint}", param="model")
-    if successor is not None and not provider:
-        error.successor = successor.id
-    elif successor is not None and any(mapping.provider == provider for mapping in successor.mappings):
-        error.successor = f"{provider}/{successor.id}"
+    error.successor = name_at(provider, successor)
     raise error
 
 

@@ -10,6 +10,7 @@ import pytest
 from fakes.anthropic import FakeAnthropic
 from fakes.openai import Answer, FakeOpenAI
 from openai import NotFoundError, OpenAI, PermissionDeniedError
+from support.chat_paths import CHAT_PATHS, GEMINI_BODY
 from support.gateways import LocalGateway
 from support.mcp_visitor import Visitor
 from support.shared import Share, usage_of
@@ -212,19 +213,6 @@ def test_smart_has_a_name_that_claude_code_lists(client: OpenAI, upstream: FakeO
         model="claude-smart", messages=[{"role": "user", "content": "Fix the typo."}]
     )
     assert raw.headers["x-llmgateway-route"].startswith("smart; version=1")
-
-
-CHAT_PATHS = [
-    "/v1/chat/completions",
-    "/v1/completions",
-    "/v1/fim/completions",
-    "/v1/messages",
-    "/v1/responses",
-    "/v2/chat",
-    "/v1/chat",
-    "/v1beta/models/dynamic/house:generateContent",
-]
-GEMINI_BODY = {"contents": [{"role": "user", "parts": [{"text": "Hello."}]}]}
 
 
 def post(gateway: LocalGateway, path: str, body: dict[str, Any], **headers: str) -> Any:

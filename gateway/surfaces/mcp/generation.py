@@ -4,8 +4,9 @@ import os
 import re
 from base64 import b64decode
 from binascii import Error as NotBase64
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -64,11 +65,16 @@ class SentUsage(Struct):
     completion_tokens: int = 0
 
 
+class SentMetadata(Struct):
+    warnings: list[str] = []
+
+
 class SentCompletion(Struct):
     """The fields that are read from a chat completion."""
 
     choices: list[SentChoice] = []
     usage: SentUsage | None = None
+    metadata: SentMetadata | None = None
 
 
 class SentImage(Struct):
@@ -83,10 +89,6 @@ class SentError(Struct):
 
 class SentRefusal(Struct):
     error: SentError
-
-
-class SentMetadata(Struct):
-    warnings: list[str] = []
 
 
 class SentImages(Struct):
@@ -133,12 +135,22 @@ def _place_of(url: str) -> tuple[str, int | None]:
     return parts.hostname or "", parts.port or PORTS.get(parts.scheme)
 
 
-def remote_chat(ctx: ToolContext, address: str, body: Json) -> tuple[str, int, int]:
-    """Return the text of a chat completion, and the token counts of prompt and completion."""
+class Reply(NamedTuple):
+    """The text of a chat completion, the token counts of its prompt and of itself, and warnings about it."""
+
+    text: str
+    prompt: int
+    completion: int
+    warnings: Sequence[str]
+
+
+def remote_chat(ctx: ToolContext, address: str, body: Json) -> Reply:
+    """Return the reply of the other gateway."""
     sent = _ask(ctx, address, CHAT_PATH, body, SentCompletion)
     used = sent.usage or SentUsage()
     text = sent.choices[0].message.content if sent.choices else ""
-    return text or "", used.prompt_tokens, used.completion_tokens
+    warnings = sent.metadata.warnings if sent.metadata else ()
+    return Reply(text or "", used.prompt_tokens, used.completion_tokens, warnings)
 
 
 def images(ctx: ToolContext, address: str, content: ImagesInput, model: str) -> ImagesResult:
@@ -284,27 +296,30 @@ DEFAULT_IMAGE_TYPE = "image/png"
 
 
 def chat(ctx: ToolContext, arguments: tool_schemas.ChatArguments) -> Json:
-    """Return the reply as text, then its token counts."""
+    """Return the reply as text with its token counts, then warnings."""
     options: Json = {name: value for name in OPTIONS if (value := getattr(arguments, name)) is not None}
     body = tool_schemas.body_of(arguments.model, arguments.messages, options)
     request = tool_schemas.request_of(ctx.services.settings.limits, body)
     address = address_of(ctx)
-    if address:
-        text, prompt, completion = remote_chat(ctx, address, body)
-    else:
-        text, prompt, completion = _chat_here(ctx, request)
-    text = text or "The model returned no text."
+    reply = remote_chat(ctx, address, body) if address else _chat_here(ctx, request)
+    prompt, completion = reply.prompt, reply.completion
+    text = reply.text or "The model returned no text."
     if prompt or completion:
         text += f"\n\n---\nTokens: {prompt} prompt, {completion} completion, {prompt + completion} total"
-    return blocks(text_of(text))
+    return blocks(text_of(text), *_note(reply.warnings))
 
 
-def _chat_here(ctx: ToolContext, request: ChatRequest) -> tuple[str, int, int]:
+def _note(warnings: Iterable[str]) -> list[Json]:
+    return [text_of(f"Note: {warning}") for warning in dict.fromkeys(warnings)]
+
+
+def _chat_here(ctx: ToolContext, request: ChatRequest) -> Reply:
     context = _context_of(ctx, ChatRequest.operation)
     answer = ctx.services.engine.chat.generate(context, request)
     parts = answer.result.choices[0].parts if answer.result.choices else ()
     used = Facts(context, answer.outcome, "").usage
-    return "".join(part.text for part in parts if isinstance(part, Text | Refusal)), used.input_total, used.output_total
+    text = "".join(part.text for part in parts if isinstance(part, Text | Refusal))
+    return Reply(text, used.input_total, used.output_total, answer.outcome.warnings)
 
 
 def generate_image(ctx: ToolContext, arguments: tool_schemas.ImageArguments) -> Json:
@@ -379,4 +394,4 @@ def _show(result: ImagesResult) -> list[Json]:
             )
         )
     revised = [text_of(f"Generated from the prompt: {prompt}") for prompt in result.revised if prompt]
-    return [*revised, *shown, *(text_of(f"Note: {warning}") for warning in result.warnings)]
+    return [*revised, *shown, *_note(result.warnings)]
