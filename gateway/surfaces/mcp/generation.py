@@ -135,7 +135,7 @@ def _place_of(url: str) -> tuple[str, int | None]:
     return parts.hostname or "", parts.port or PORTS.get(parts.scheme)
 
 
-class Reply(NamedTuple):
+class ToolReply(NamedTuple):
     """The text of a chat completion, the token counts of its prompt and of itself, and warnings about it."""
 
     text: str
@@ -144,13 +144,13 @@ class Reply(NamedTuple):
     warnings: Sequence[str]
 
 
-def remote_chat(ctx: ToolContext, address: str, body: Json) -> Reply:
+def remote_chat(ctx: ToolContext, address: str, body: Json) -> ToolReply:
     """Return the reply of the other gateway."""
     sent = _ask(ctx, address, CHAT_PATH, body, SentCompletion)
     used = sent.usage or SentUsage()
     text = sent.choices[0].message.content if sent.choices else ""
     warnings = sent.metadata.warnings if sent.metadata else ()
-    return Reply(text or "", used.prompt_tokens, used.completion_tokens, warnings)
+    return ToolReply(text or "", used.prompt_tokens, used.completion_tokens, warnings)
 
 
 def images(ctx: ToolContext, address: str, content: ImagesInput, model: str) -> ImagesResult:
@@ -313,13 +313,13 @@ def _note(warnings: Iterable[str]) -> list[Json]:
     return [text_of(f"Note: {warning}") for warning in dict.fromkeys(warnings)]
 
 
-def _chat_here(ctx: ToolContext, request: ChatRequest) -> Reply:
+def _chat_here(ctx: ToolContext, request: ChatRequest) -> ToolReply:
     context = _context_of(ctx, ChatRequest.operation)
     answer = ctx.services.engine.chat.generate(context, request)
     parts = answer.result.choices[0].parts if answer.result.choices else ()
     used = Facts(context, answer.outcome, "").usage
     text = "".join(part.text for part in parts if isinstance(part, Text | Refusal))
-    return Reply(text, used.input_total, used.output_total, answer.outcome.warnings)
+    return ToolReply(text, used.input_total, used.output_total, answer.outcome.warnings)
 
 
 def generate_image(ctx: ToolContext, arguments: tool_schemas.ImageArguments) -> Json:
