@@ -1,7 +1,7 @@
 """The console in a real Chromium: `python -m bench.console [--rows 5000000] [--postgresql] [--crowd]`.
 
-One organization has the usage of a year: of 5 people, 2 projects and 40 keys, or with --crowd of 200 people, 50
-projects and 1,000 keys. It prints the median times until a page is loaded and painted, the bytes of the first page of a
+One organization has the usage of a year: of 5 people, 2 projects and 40 keys, or with --crowd of 300 people in 30
+teams, 50 projects and 5,000 keys. It prints the median times until a page is loaded and painted, the bytes of the first page of a
 new browser, the median time until the reference of the API shows an operation, and the processor time of the gateway
 for a live view of the requests at 100 requests a second. It ends with status 1 when a figure is above its limit. With
 --folder, and --url for PostgreSQL, the data stays for other parts.
@@ -9,6 +9,7 @@ for a live view of the requests at 100 requests a second. It ends with status 1 
 
 import argparse
 import contextlib
+import random
 import statistics
 import sys
 import tempfile
@@ -20,18 +21,22 @@ from typing import Any, NamedTuple
 
 from bench.pairs import import_from_tests
 from bench.processes import BenchError, thread_seconds
-from bench.rollups import fill
+from bench.rollups import AT_ONCE, PLACES, fill
 from bench.run import BUILD, Phase, build, run_load
 from bench.targets import Target, start_gateway, start_targets
 from gateway.accounts import keys
 from gateway.accounts.members import add_member
 from gateway.accounts.projects import create_project
+from gateway.accounts.teams import create_team, set_team_member
 from gateway.billing.ledger_close import LedgerClose
 from gateway.clock import DAY_US, HOUR_US, Clock
 from gateway.configuration.settings import DatabaseSettings
 from gateway.control.version import Control
 from gateway.limits.ledger import LedgerBook
+from gateway.metering.outcomes.names import OUTCOMES
+from gateway.metering.outcomes.outcome_table import ADD
 from gateway.metering.rollups.job import Rollups
+from gateway.metering.usage_table import raw_id
 from gateway.reports.focus import Month
 from gateway.runtime.threads import Threads
 from gateway.store.database import Database, open_database
@@ -40,9 +45,11 @@ from gateway.store.documents import Documents
 DAYS = 366
 ROUNDS = 5
 GATEWAY = 10  # its port, after the first port
-PEOPLE = 200
+PEOPLE = 300
+TEAMS = 30
 PROJECTS = 50
-KEYS = 1_000
+KEYS = 5_000
+FAILED = 0.01  # of the requests
 MAX_MS = 1_000.0
 MAX_BYTES = 150_000
 MAX_SHARE = 0.03
@@ -131,7 +138,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=5_000_000, help="usage rows of the year (5000000)")
     parser.add_argument("--postgresql", action="store_true", help="on a new server with default settings")
     parser.add_argument("--url", default="", help="address of a PostgreSQL database")
-    parser.add_argument("--crowd", action="store_true", help="200 people, 50 projects and 1,000 keys")
+    parser.add_argument("--crowd", action="store_true", help="300 people, 50 projects and 5,000 keys")
     parser.add_argument("--parts", type=lambda given: given.split(","), default=["fill", "pages", "live"])
     parser.add_argument("--folder", type=Path, help="keep the data in this folder")
     parser.add_argument("--port", type=int, default=19_620, help="first of the ports to use (19620)")
@@ -185,7 +192,8 @@ def fill_year(site: Site, rows: int, crowd: bool) -> Iterator[Figure]:
         end_us = database.now_us() // HOUR_US * HOUR_US
         year = Month(end_us - DAYS * DAY_US, end_us)
         began = time.monotonic()
-        fill(database, month.rows_of(organization, year, rows))
+        fill(database, vary(month.rows_of(organization, year, rows)))
+        add_results(database, organization, year)
         yield Figure("usage rows", f"{rows:,} in {time.monotonic() - began:.0f} s")
         began = time.monotonic()
         Rollups(database).rebuild(year.start_us // HOUR_US, year.end_us // HOUR_US)
@@ -208,12 +216,52 @@ def add_crowd(database: Database, organization_id: str) -> list[tuple[str, str, 
     projects = [
         create_project(database, control, organization_id, f"Project {number}", **by).id for number in range(PROJECTS)
     ]
+    teams = [create_team(database, control, organization_id, f"Team {number}", **by).id for number in range(TEAMS)]
+    for number, member in enumerate(members):
+        set_team_member(database, control, teams[number % TEAMS], member, True, **by)
     made = []
     for number in range(KEYS):
         draft = keys.Draft(projects[number % PROJECTS], members[number % PEOPLE], f"Key {number}")
         key = keys.create(database, control, [b"bench"], draft, **by)
         made.append((key.info.id, draft.project_id, draft.member_id))
     return made
+
+
+def vary(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Give the rows durations, and let some fail."""
+    dice = random.Random(9)
+    draw = dice.random
+    names = ("duration_ms", "ttft_ms", "status", "cost_nusd", "input_nusd", "output_nusd", "output", "error")
+    duration, wait, status, cost, input_cost, output_cost, output, error = (PLACES[name] for name in names)
+    for row in rows:
+        line = list(row)
+        line[duration], line[wait] = 300 + int(draw() * 9_000), 120 + int(draw() * 900)
+        line[input_cost] = line[cost] // 3
+        line[output_cost] = line[cost] - line[input_cost]
+        line[status] = 200
+        if draw() < FAILED:
+            line[cost] = line[input_cost] = line[output_cost] = line[output] = 0
+            line[status], line[error] = 503, "upstream_error"
+        yield tuple(line)
+
+
+def add_results(database: Database, organization: Any, year: Month) -> None:
+    """Add what an agent reported of one hour of each workday for each person."""
+    dice = random.Random(13)
+    first = {key.member: key for key in reversed(organization.keys)}
+    rows = []
+    for day in range(year.start_us // DAY_US + 1, year.end_us // DAY_US):
+        if (day + 3) % 7 >= 5:
+            continue
+        for key in first.values():
+            counts = {"sessions": 1, "edits_accepted": dice.randrange(9), "commits": dice.randrange(3)}
+            counts |= {"pull_requests": int(dice.random() < 0.3), "lines_added": dice.randrange(300)}
+            owners = (raw_id(organization.id), raw_id(key.project), raw_id(key.member))
+            name = (raw_id(key.id), day * 24 + 9, "s", "claude-code", f"model-{dice.randrange(12)}")
+            rows.append((*name, *owners, *(counts.get(name, 0) for name in OUTCOMES)))
+    for start in range(0, len(rows), AT_ONCE):
+        part = rows[start : start + AT_ONCE]
+        database.write(lambda part=part: database.execute_many(ADD, part), patient=True)
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ from gateway.callers.models import (
 from gateway.callers.permissions import reach_of
 from gateway.callers.rule_values import RuleInfo, compile_levels
 from gateway.callers.tokens import renew_hash
-from gateway.clock import Clock
+from gateway.clock import SECOND_US, Clock
 from gateway.control.version import Control, VersionedCache
 from gateway.errors import Forbidden, GatewayError, Gone, Unauthenticated, Unavailable
 from gateway.store.database import Database
@@ -57,6 +57,12 @@ FOREIGN_KEY_MESSAGE = (
 )
 MANAGING = "The token of a service account cannot call models; create an API key with it and use that."
 EXPIRED = "The API key has expired; activate it with a new expiry or use another one."
+PAGE_ENDED = "The token of this page has ended. Reload the page, and sign in if it asks for it."
+SESSION_LOOK_US = SECOND_US  # as long as the control version is trusted
+LIVE_SESSION = (
+    "SELECT 1 FROM session s LEFT JOIN sso_login l ON l.id = s.sso_login WHERE s.id = ? AND s.expires_at > ? "
+    "AND (s.sso_login IS NULL OR l.valid_until > ?)"
+)
 OWN_PREFIXES = tuple(tokens_module.PREFIXES.values())
 
 SUSPENDED = (
@@ -71,6 +77,10 @@ KEY_REFUSALS = {
 }
 
 
+class SessionLookDue(Exception):
+    """It is time to look again whether the session of a page token goes on."""
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The caller of a request, with all that the request path needs of its key, project and rules.
@@ -82,7 +92,8 @@ class Caller:
     is the team that the person chose when they signed in a device, "" without. `identity_id` is the workload identity
     of a signed token, and `tags` the metadata that its claims, or the
     settings of the key, give to requests. `session_nusd` and `run_nusd` are the
-    budgets of each session and run: the lower one of key and project, None without. `version` is the control version
+    budgets of each session and run: the lower one of key and project, None without. `session_id` is that of the
+    visitor of a page token, which is read again after `expires_at_us`. `version` is the control version
     under which it was read. `kept` is what others worked out of all this for the next request: it ends with the
     caller, and so with the version.
     """
@@ -112,6 +123,7 @@ class Caller:
     session_nusd: int | None = None
     run_nusd: int | None = None
     identity_id: str = ""
+    session_id: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     memo: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -164,7 +176,14 @@ class Authentication:
         """
         # An unkeyed digest is enough for memory: it stands for 240 random bits and never leaves the process.
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
-        return self._judge_now(self._memory.get(digest, lambda version: self._read(token, version)))
+        try:
+            return self._judge_now(self._memory.get(digest, lambda version: self._read(token, version)))
+        except SessionLookDue:
+            self._memory.drop(digest)
+        found = self._memory.get(digest, lambda version: self._read(token, version))
+        if isinstance(found, CachedRefusal):
+            raise found.error()
+        return found
 
     def caller_of_key(self, key_id: str) -> Caller:
         """The caller of the key with this id, for who is known by something that is bound to it. As `caller`."""
@@ -179,6 +198,8 @@ class Authentication:
         if isinstance(caller, CachedRefusal):
             raise caller.error()
         if caller.expires_at_us is not None and self._clock.now_us() >= caller.expires_at_us:
+            if caller.session_id:
+                raise SessionLookDue
             if caller.identity_id:
                 raise CachedRefusal(Unauthenticated, TOKEN_EXPIRED, "invalid_token", _whose(caller)).error()
             raise CachedRefusal(Unauthenticated, EXPIRED, None, _whose(caller)).error()
@@ -206,19 +227,33 @@ class Authentication:
             return _judge(rows, version)
         return unknown
 
-    def make_page_token(self, key_id: str, expires_at_us: int) -> str:
-        """Return a token that stands for a key until then (page_tokens.py). The caller has checked whose key it is."""
-        return page_tokens.make(page_tokens.PageToken(key_id, expires_at_us), self._hash_keys[0])
+    def make_page_token(self, key_id: str, session_id: str, expires_at_us: int) -> str:
+        """Return a token that stands for a key until then, or until the end of a session (page_tokens.py). The caller
+        has checked whose key it is."""
+        return page_tokens.make(page_tokens.PageToken(key_id, session_id, expires_at_us), self._hash_keys[0])
 
     def _read_page_token(self, text: str, version: int) -> "Caller | CachedRefusal | None":
         token = page_tokens.read(text, self._hash_keys)
         if token is None:
             return None
-        caller = _judge(self.look_up(lambda: list(_query(ApiKey.id == token.key_id))), version)
-        if isinstance(caller, Caller):
-            expires_at_us = min(caller.expires_at_us or token.expires_at_us, token.expires_at_us)
-            return dataclasses.replace(caller, expires_at_us=expires_at_us)
-        return caller
+        now = self._clock.now_us()
+        if now >= token.expires_at_us:
+            return CachedRefusal(Unauthenticated, PAGE_ENDED)
+
+        def read() -> tuple[bool, list[Any]]:
+            signed_in = self._database.fetch(LIVE_SESSION, (token.session_id, now, now))
+            return bool(signed_in), list(_query(ApiKey.id == token.key_id))
+
+        signed_in, rows = self.look_up(read)
+        if not signed_in:
+            return CachedRefusal(Unauthenticated, PAGE_ENDED)
+        caller = _judge(rows, version)
+        if isinstance(caller, CachedRefusal):
+            return caller
+        if caller.expires_at_us is not None and now >= caller.expires_at_us:
+            return CachedRefusal(Unauthenticated, EXPIRED, None, _whose(caller))
+        ends = (token.expires_at_us, caller.expires_at_us or token.expires_at_us, now + SESSION_LOOK_US)
+        return dataclasses.replace(caller, expires_at_us=min(ends), session_id=token.session_id)
 
     def look_up(self, read: Callable[[], T]) -> T:
         """Return the result of `read` for a credential that is not in memory. The number of concurrent look-ups is

@@ -1,7 +1,7 @@
 """Tokens of pages of the console: each stands for one existing key of its visitor for some minutes. They are signed and
-stored nowhere, and end before their time when the key does. The end of the visitor's session does not end them.
+stored nowhere, and end before their time when the key or the visitor's session does.
 
-Form: `llmgpg_<id of the key>.<expiry in µs>.<HMAC-SHA-256 of both under the secret of token hashes>`.
+Form: `llmgpg_<id of the key>.<id of the session>.<expiry in µs>.<HMAC-SHA-256 of all under the secret of token hashes>`.
 """
 
 import hmac
@@ -16,22 +16,23 @@ SUBJECT = "page token\n"  # no token of a key has a line break, so no hash of on
 
 class PageToken(NamedTuple):
     key_id: str
+    session_id: str
     expires_at_us: int
 
 
 def make(token: PageToken, hash_key: bytes) -> str:
     """Return the text of a token."""
-    signed = f"{PREFIX}{token.key_id}.{token.expires_at_us}"
+    signed = f"{PREFIX}{token.key_id}.{token.session_id}.{token.expires_at_us}"
     return f"{signed}.{hash_token(SUBJECT + signed, hash_key)}"
 
 
 def read(text: str, hash_keys: Sequence[bytes]) -> PageToken | None:
     """Return the token of a text; None unless one of the secrets signed it."""
     signed, _, signature = text.rpartition(".")
-    key_id, _, expires = signed.removeprefix(PREFIX).rpartition(".")
-    if not text.startswith(PREFIX) or not key_id or not (expires.isascii() and expires.isdigit()):
+    parts = signed.removeprefix(PREFIX).split(".")
+    if not text.startswith(PREFIX) or len(parts) != 3 or not (parts[2].isascii() and parts[2].isdigit()):
         return None
     for hash_key in hash_keys:
         if hmac.compare_digest(hash_token(SUBJECT + signed, hash_key).encode(), signature.encode()):
-            return PageToken(key_id, int(expires))
+            return PageToken(parts[0], parts[1], int(parts[2]))
     return None

@@ -421,6 +421,11 @@ class VersionedCache(Generic[K, V]):
                 return self._read(key, version, read)
         return value
 
+    def drop(self, key: K) -> None:
+        """Read the value of `key` again when it is next needed."""
+        self._values.pop(key, None)
+        self._minors.pop(key, None)
+
     def _forget(self, version: int) -> None:
         self._version = version
         self._values = {}

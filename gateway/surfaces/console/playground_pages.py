@@ -140,7 +140,7 @@ def make_key(services: Services, inbound: Inbound) -> Outbound:
         raise Forbidden("This key belongs to another person. Choose one of your own keys.")
     services.accounts.authentication.caller_of_key(key.id)  # refuses a key that has ended
     expires_at_us = services.clock.now_us() + round(TOKEN_LIFE.total_seconds() * 1e6)
-    token = services.accounts.authentication.make_page_token(key.id, expires_at_us)
+    token = services.accounts.authentication.make_page_token(key.id, visitor.session.id, expires_at_us)
     return json_reply({"token": token, "expiresAt": to_iso(expires_at_us)}, inbound.shown_id)
 
 

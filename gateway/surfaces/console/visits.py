@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from gateway.callers.tokens import hash_token
 from gateway.errors import Forbidden, GatewayError, InvalidRequest, Unauthenticated
 from gateway.surfaces.console.pages import AFTER_SIGN_IN, SAFE, page, read_form, redirect
-from gateway.surfaces.visitors.visitor import Visitor, check_origin, token_of, visit
+from gateway.surfaces.visitors.visitor import Visitor, check_origin, token_of, visit, write_cookie
 from gateway.surfaces.web.http import Handler, Inbound, Outbound
 from gateway.surfaces.web.http_responses import json_reply, retry_headers
 from gateway.worker.services import Services
@@ -48,20 +48,27 @@ def as_page(view: Handler) -> Handler:
 
     def handle(services: Services, inbound: Inbound) -> Outbound:
         try:
-            return view(services, inbound)
+            response = view(services, inbound)
         except SignInRequired as missing:
             response = redirect(inbound, login_path(missing.target))
             if inbound.header("hx-request"):  # a part of a page cannot be replaced by the sign-in form
                 response = Outbound(200, [*SAFE, ("HX-Redirect", dict(response.headers)["Location"])])
-            return response
         except GatewayError as error:
             title = TITLES.get(error.status, "Something went wrong")
             response = _show_error(services, inbound, title, error)
             response.headers += retry_headers(error)
-            return response
+        return _complete(inbound, response)
 
     handle.__doc__ = view.__doc__
     return handle
+
+
+def _complete(inbound: Inbound, response: Outbound) -> Outbound:
+    """Return the response with the headers that every answer to the request has; those of the response itself follow,
+    so that a sign-out removes a cookie that was renewed before."""
+    if inbound.answer_headers:
+        response.headers = [*inbound.answer_headers, *response.headers]
+    return response
 
 
 def _show_error(services: Services, inbound: Inbound, title: str, error: GatewayError) -> Outbound:
@@ -88,12 +95,13 @@ def as_json(view: Handler) -> Handler:
     def handle(services: Services, inbound: Inbound) -> Outbound:
         problem: GatewayError
         try:
-            return view(services, inbound)
+            return _complete(inbound, view(services, inbound))
         except SignInRequired:
             problem = Unauthenticated("Your session has ended. Sign in again.")
         except GatewayError as error:
             problem = error
-        return json_reply({"message": problem.message, "code": problem.code}, inbound.shown_id, problem.status)
+        refusal = json_reply({"message": problem.message, "code": problem.code}, inbound.shown_id, problem.status)
+        return _complete(inbound, refusal)
 
     handle.__doc__ = view.__doc__
     return handle
@@ -110,14 +118,18 @@ def login_path(target: str = AFTER_SIGN_IN, **fields: str) -> str:
 
 
 def find_visitor(services: Services, inbound: Inbound) -> Visitor | None:
-    """Return the visitor that the session cookie identifies, or None without a session."""
+    """Return the visitor that the session cookie identifies, or None without a session. The answer renews the cookie of
+    a session that was extended, so that the browser keeps it as long."""
     token, by_cookie = token_of(inbound)
     if not by_cookie:
         return None
     try:
-        return visit(services, token, inbound.method)
+        visitor = visit(services, token, inbound.method)
     except (Unauthenticated, Forbidden):
         return None
+    if visitor.session.refreshed:
+        inbound.answer_headers = (write_cookie(inbound, token),)
+    return visitor
 
 
 def require_visitor(services: Services, inbound: Inbound, target: str) -> Visitor:

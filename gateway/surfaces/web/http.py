@@ -45,7 +45,7 @@ class Inbound(Struct, eq=False):
     are stored files that are deleted with the request. `channel` is the connection, for a request that asks for another
     protocol (server/upgrades.py: CallerChannel; surfaces/sock_upgrades.py: SockChannel); None where the server does not
     expose it. `prepared` returns the context of a request that the gateway itself sends, for an operation and a
-    surface, instead of the authentication.
+    surface, instead of the authentication. `answer_headers` are those that a page sends whatever it answers.
     """
 
     method: str
@@ -65,6 +65,7 @@ class Inbound(Struct, eq=False):
     files: tuple[StoredFile, ...] = ()
     channel: Any = None
     prepared: Callable[[str, str], "RequestContext"] | None = None
+    answer_headers: tuple[tuple[str, str], ...] = ()
 
     @property
     def shown_id(self) -> str:

@@ -3,6 +3,7 @@ import re
 
 import pytest
 
+from gateway.clock import DAY_US
 from gateway.surfaces.console import visits
 from gateway.surfaces.console.table import SURFACE
 from gateway.surfaces.visitors import visitor as visitor_module
@@ -228,3 +229,27 @@ def test_the_style_sheet_is_compressed_and_cached_for_a_year_under_the_address_o
     other = browser.get(path.replace(path.split("/")[-2], "0" * 16))
     assert other.status_code == 200 and other.headers["Cache-Control"] == "no-cache"
     assert browser.get("/console/assets/0/pages.py").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/console", "/console/notices/count", "/console/playground/models", "/console/unknown"])
+def test_a_session_that_was_extended_renews_its_cookie(browser, shared_tenants, path) -> None:
+    sign_in(browser)
+    cookie = browser.get_cookie("llmgateway.session_token").value
+    assert "Set-Cookie" not in browser.get("/console/account").headers
+    age_sessions(shared_tenants)
+    [renewed] = [one for one in browser.get(path).headers.getlist("Set-Cookie") if "session_token" in one]
+    assert renewed.startswith(f"llmgateway.session_token={cookie};") and f"Max-Age={30 * 86_400};" in renewed
+
+
+def test_a_sign_out_removes_the_cookie_of_a_session_that_it_extended(browser, shared_tenants) -> None:
+    sign_in(browser)
+    form = fields(browser.get("/console/account"))
+    age_sessions(shared_tenants)
+    browser.post("/console/logout", data=form, headers=OWN)
+    assert browser.get_cookie("llmgateway.session_token") is None
+
+
+def age_sessions(tenants) -> None:
+    """Let two days pass for all sessions."""
+    database = tenants.services.store.database
+    database.write(lambda: database.execute("UPDATE session SET refreshed_at = refreshed_at - ?", (2 * DAY_US,)))

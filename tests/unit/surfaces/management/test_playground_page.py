@@ -1,6 +1,7 @@
 """The playground: its page, its short-lived keys, and requests that are replayed."""
 
 import re
+import time
 from datetime import UTC, datetime
 from html import unescape
 
@@ -10,6 +11,9 @@ from support.management import Person, Tenants
 
 from gateway.accounts.keys import list_keys
 from gateway.clock import HOUR_US
+from gateway.surfaces.console.sign_in_pages import SIGN_OUT
+from gateway.surfaces.console.visits import make_csrf
+from gateway.surfaces.visitors.visitor import visit
 
 PATH = "/console/playground"
 HOSTILE = "</textarea><script>alert(1)</script>"
@@ -110,11 +114,32 @@ def test_a_token_of_an_own_key_pays_as_the_key_and_ends_with_it(tenants: Tenants
     head, _, rest = token.partition(".")
     assert tenants.call("POST", "/v1/chat/completions", f"{head}.9{rest}", body)[0] == 401
     services = tenants.services
-    past = services.accounts.authentication.make_page_token(developer.key.info.id, services.clock.now_us() - 1)
+    session = services.management.sessions.find(developer.token).id
+    past = services.accounts.authentication.make_page_token(developer.key.info.id, session, services.clock.now_us() - 1)
     assert tenants.call("POST", "/v1/chat/completions", past, body)[0] == 401
     tenants.ok("PATCH", f"/keys/api/{developer.key.info.id}", developer, {"status": "inactive"})
     assert tenants.call("POST", "/v1/chat/completions", token, body)[0] == 401
     assert make_key(tenants, developer, key=developer.key.info.id).status_code == 401
+
+
+def test_a_token_of_an_own_key_ends_with_the_session(tenants: Tenants) -> None:
+    owner, developer = tenants["acme owner"], tenants["acme developer"]
+    tenants.services.billing.ledger.grant(owner.organization_id, 10**9, "test")
+    sessions = tenants.services.management.sessions
+    elsewhere = sessions.open(developer.user_id)
+    token = make_key(tenants, developer, key=developer.key.info.id).json["token"]
+    body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+    tenants.ok("POST", "/v1/chat/completions", token, body)
+    sessions.close(elsewhere.info.id, actor=developer.user_id)
+    time.sleep(1.1)
+    tenants.ok("POST", "/v1/chat/completions", token, body)
+    form = {"csrf": make_csrf(tenants.services, visit(tenants.services, developer.token), SIGN_OUT)}
+    left = tenants.client.post("/console/logout", headers=browser_headers(developer), data=form)
+    assert left.status_code == 303
+    time.sleep(1.1)
+    status, refused = tenants.call("POST", "/v1/chat/completions", token, body)[:2]
+    assert status == 401 and "sign in" in str(refused)
+    tenants.ok("POST", "/v1/chat/completions", developer.key.token, body)
 
 
 def test_nobody_gets_a_token_of_a_key_of_another_person(shared_tenants: Tenants) -> None:
