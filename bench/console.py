@@ -1,10 +1,10 @@
 """The console in a real Chromium: `python -m bench.console [--rows 5000000] [--postgresql] [--crowd]`.
 
 One organization has the usage of a year: of 5 people, 2 projects and 40 keys, or with --crowd of 300 people in 30
-teams, 50 projects and 5,000 keys. It prints the median times until a page is loaded and painted, the bytes of the first page of a
-new browser, the median time until the reference of the API shows an operation, and the processor time of the gateway
-for a live view of the requests at 100 requests a second. It ends with status 1 when a figure is above its limit. With
---folder, and --url for PostgreSQL, the data stays for other parts.
+teams, 50 projects and 5,000 keys. It prints the median times until a page is loaded and painted, the bytes of the first
+page of a new browser, the median time until the reference of the API shows an operation, and the processor time of the
+gateway for a live view of the requests at 100 requests a second. It ends with status 1 when a figure is above its
+limit. With --folder, and --url for PostgreSQL, the data stays for other parts.
 """
 
 import argparse

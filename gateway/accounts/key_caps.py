@@ -1,6 +1,7 @@
 """Caps on how many active keys an organization may have, in all and of each member."""
 
 from functools import partial
+from typing import Any
 
 from msgspec import Struct
 
@@ -59,6 +60,18 @@ def read_caps(limits: settings.LimitSettings) -> KeyCaps:
 def find_caps(database: Database, organization_id: str) -> OwnCaps:
     """The organization's own caps. NotFound."""
     return database.read(partial(_load, organization_id))
+
+
+def list_caps(database: Database) -> dict[str, OwnCaps]:
+    """Return the own caps of the organizations that have some, by id."""
+    has_own = Organization.max_keys.is_null(False) | Organization.max_member_keys.is_null(False)
+    query = Organization.select(Organization.id, Organization.max_keys, Organization.max_member_keys).where(has_own)
+
+    def read() -> dict[str, OwnCaps]:
+        rows: Any = query.tuples()
+        return {ident: OwnCaps(total, member) for ident, total, member in rows}
+
+    return database.read(read)
 
 
 def set_caps(database: Database, control: Control, organization_id: str, caps: OwnCaps, *, actor: str) -> OwnCaps:

@@ -223,7 +223,7 @@ def list_owned(database: Database, owners: Sequence[KeyOwners], part: ListSlice 
 
     def read() -> list[KeyInfo]:
         query = _select().where(reduce(or_, owned), ApiKey.status != "deleted").order_by(ApiKey.id)
-        return [_info(row, now) for row in part.narrow(query, ApiKey.id)]
+        return _infos(part.narrow(query, ApiKey.id), now)
 
     return database.read(read)
 
@@ -254,7 +254,18 @@ def list_keys(
             query = query.where(ApiKey.member == member_id)
         if not deleted:
             query = query.where(ApiKey.status != "deleted")
-        return [_info(row, now) for row in query]
+        return _infos(query, now)
+
+    return database.read(read)
+
+
+def find_members(database: Database, key_ids: Collection[str]) -> dict[str, str]:
+    """Return the members who own keys, deleted ones among them, by the ids of the keys."""
+    query = ApiKey.select(ApiKey.id, ApiKey.member).where(ApiKey.id.in_(list(key_ids)))
+
+    def read() -> dict[str, str]:
+        rows: Any = query.tuples()
+        return dict(rows)
 
     return database.read(read)
 
@@ -393,48 +404,50 @@ def _check_owner(draft: Draft) -> str:
 def _select() -> "peewee.ModelSelect[Any]":
     return (
         ApiKey.select(
-            ApiKey,
-            Project.organization.alias("owner"),
-            User.id.alias("by"),
+            ApiKey.id,
+            Project.organization,
+            ApiKey.project,
+            ApiKey.member,
+            User.id,
             User.email,
             User.name,
-            Member.status.alias("membership"),
-            Member.role.alias("owner_role"),
-            is_suspended().alias("suspended"),
+            ApiKey.kind,
+            ApiKey.description,
+            ApiKey.mask,
+            ApiKey.status,
+            Member.role,
+            Member.status,
+            is_suspended(),
+            ApiKey.expires_at,
+            ApiKey.created_at,
+            ApiKey.updated_at,
         )
         .join(Project)
         .join(Organization)
         .switch(ApiKey)
         .join(Member)
         .join(User)
-        .objects()
+        .tuples()
     )
 
 
+def _infos(query: "peewee.ModelSelect[Any]", now: int) -> list[KeyInfo]:
+    """Return the keys of a query of `_select`. An organization may have tens of thousands, so the rows are read without
+    objects in between."""
+    sql, params = query.sql()
+    return [_info(row, now) for row in ApiKey._meta.database.execute_sql(sql, params).fetchall()]
+
+
 def _load(key_id: str, now: int) -> KeyInfo:
-    row = _select().where(ApiKey.id == key_id).first()
-    if row is None:
+    found = _infos(_select().where(ApiKey.id == key_id), now)
+    if not found:
         raise NotFound(f"There is no API key {key_id}.")
-    return _info(row, now)
+    return found[0]
 
 
 def _info(row: Any, now: int) -> KeyInfo:
     """Convert a row of `_select` to a key with its organization and the user who made it."""
-    return KeyInfo(
-        id=row.id,
-        organization_id=row.owner,
-        project_id=row.project_id,
-        member_id=row.member_id,
-        creator_id=row.by,
-        creator_email=row.email,
-        creator_name=row.name,
-        kind=row.kind,
-        description=row.description,
-        mask=row.mask,
-        state=state_of(row.status, row.expires_at, now),
-        owner_role=row.owner_role,
-        owner_active=row.membership == "active" and not row.suspended,
-        expires_at_us=row.expires_at,
-        created_at_us=row.created_at,
-        updated_at_us=row.updated_at,
-    )
+    owned, (status, role, membership, suspended), times = row[:10], row[10:14], row[14:]
+    is_active = membership == "active" and not suspended
+    values: tuple[Any, ...] = (*owned, state_of(status, times[0], now), role, is_active, *times)
+    return KeyInfo(*values)

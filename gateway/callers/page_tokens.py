@@ -1,7 +1,8 @@
 """Tokens of pages of the console: each stands for one existing key of its visitor for some minutes. They are signed and
 stored nowhere, and end before their time when the key or the visitor's session does.
 
-Form: `llmgpg_<id of the key>.<id of the session>.<expiry in µs>.<HMAC-SHA-256 of all under the secret of token hashes>`.
+Form: `llmgpg_<id of the key>.<id of the session>.<expiry in µs>.<HMAC-SHA-256 of these under the secret of token
+hashes>`.
 """
 
 import hmac

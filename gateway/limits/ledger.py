@@ -1,10 +1,12 @@
 """The ledger of prepaid credits: append-only entries, each posted at most once, and the resulting balance."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Literal, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway import ids
 from gateway.clock import SECOND_US
@@ -25,6 +27,7 @@ FUNDING: tuple[str, ...] = get_args(LedgerKind)
 # The prefix of references of adjustments that correct a closed hour.
 LATE_PREFIX = "usage:"
 MILLI_US = 1_000
+AT_ONCE = 500  # organizations of one read
 MAX_REF_LENGTH = 255  # width of the column
 
 
@@ -88,6 +91,14 @@ class LedgerBook:
         """Return the current balance: settlements count as soon as they are durable."""
         return self._database.read(partial(self._balance, organization_id))
 
+    def balances(self, organization_ids: Sequence[str]) -> dict[str, Balance]:
+        """Return the current balances of many organizations by id, with few reads."""
+        found: dict[str, Balance] = {}
+        for start in range(0, len(organization_ids), AT_ONCE):
+            part = organization_ids[start : start + AT_ONCE]
+            found |= self._database.read(partial(self._balances, part))
+        return found
+
     def entries(self, organization_id: str, limit: int = 100, before_us: int | None = None) -> list[Ledger]:
         """Return the newest entries first: `limit` of them, plus all others in the millisecond of the last one. Times
         are shown in milliseconds, so a page that begins before that millisecond misses none."""
@@ -108,29 +119,38 @@ class LedgerBook:
         return self._database.read(read)
 
     def _balance(self, organization_id: str) -> Balance:
-        counters = _counters(self._database, budget_id(organization_id, CREDITS))
-        if counters is None:
-            return Balance(0, 0, 0)
-        limit_nusd, spent_nusd, reserved_nusd = counters
-        if limit_nusd is None:
-            return Balance(self._funded(organization_id), spent_nusd, reserved_nusd, unlimited=True)
-        return Balance(limit_nusd, spent_nusd, reserved_nusd)
+        return self._balances([organization_id])[organization_id]
+
+    def _balances(self, organization_ids: Sequence[str]) -> dict[str, Balance]:
+        counters = _counters(self._database, [budget_id(ident, CREDITS) for ident in organization_ids])
+        balances: dict[str, Balance] = {}
+        unlimited: list[str] = []
+        for ident in organization_ids:
+            limit_nusd, spent_nusd, reserved_nusd = counters.get(budget_id(ident, CREDITS), (0, 0, 0))
+            if limit_nusd is None:
+                unlimited.append(ident)
+            balances[ident] = Balance(limit_nusd or 0, spent_nusd, reserved_nusd, limit_nusd is None)
+        funded = self._funded(unlimited) if unlimited else {}
+        return {ident: replace(one, funded_nusd=funded.get(ident, one.funded_nusd)) for ident, one in balances.items()}
 
     def _set_unlimited(self, organization_id: str, unlimited: bool) -> None:
         self._control.bump()  # before any budget is locked: the lock order of every change
         # An unlimited organization has no limit, like any other budget; the ledger keeps the postings.
         hold = LeaseRequest(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS)
         insert_budget(self._database, hold, 0)
-        limit_nusd = None if unlimited else self._funded(organization_id)
+        limit_nusd = None if unlimited else self._funded([organization_id])[organization_id]
         self._database.execute("UPDATE budget SET limit_nusd = ? WHERE id = ?", (limit_nusd, hold.budget))
 
-    def _funded(self, organization_id: str) -> int:
+    def _funded(self, organization_ids: Sequence[str]) -> dict[str, int]:
+        marks = ", ".join("?" * len(organization_ids))
         sql = (
-            "SELECT COALESCE(SUM(amount_nusd), 0) FROM ledger WHERE organization = ? AND kind IN (?, ?, ?) "
-            "AND NOT (kind = ? AND ref LIKE ?)"
+            f"SELECT organization, SUM(amount_nusd) FROM ledger WHERE organization IN ({marks}) "
+            "AND kind IN (?, ?, ?) AND NOT (kind = ? AND ref LIKE ?) GROUP BY organization"
         )
-        params = (organization_id, *FUNDING, ADJUSTMENT, f"{LATE_PREFIX}%")
-        return int(self._database.execute(sql, params).fetchone()[0])
+        params = (*organization_ids, *FUNDING, ADJUSTMENT, f"{LATE_PREFIX}%")
+        return dict.fromkeys(organization_ids, 0) | {
+            str(ident): int(nusd) for ident, nusd in self._database.execute(sql, params).fetchall()
+        }
 
     def _post(self, organization_id: str, kind: str, amount_nusd: int, ref: str, note: str) -> bool:
         if amount_nusd < 0:
@@ -140,7 +160,9 @@ class LedgerBook:
         hold = LeaseRequest(budget_id(organization_id, CREDITS), ORGANIZATION, organization_id, CREDITS)
         insert_budget(self._database, hold, 0)
         known_nusd = lock_budgets(self._database, (hold.budget,))[hold.budget].limit_nusd
-        funded_nusd = self._funded(organization_id) if known_nusd is None else known_nusd + amount_nusd
+        funded_nusd = (
+            self._funded([organization_id])[organization_id] if known_nusd is None else known_nusd + amount_nusd
+        )
         if abs(funded_nusd) > MAX_COUNTER_NUSD:
             raise InvalidRequest("The balance would be too large to count; make the organization unlimited instead.")
         self._database.execute("UPDATE budget SET limit_nusd = limit_nusd + ? WHERE id = ?", (amount_nusd, hold.budget))
@@ -176,17 +198,16 @@ class LedgerBook:
         return missing
 
 
-def _counters(database: Database, budget: str) -> tuple[int | None, int, int] | None:
-    """Return a budget's limit (None: none), settled and reserved amounts, including spending of its leases that was not
-    folded yet."""
+def _counters(database: Database, budgets: Sequence[str]) -> dict[str, tuple[int | None, int, int]]:
+    """Return the limits (None: none), settled and reserved amounts of budgets by id, including spending of their leases
+    that was not folded yet."""
+    marks = ", ".join("?" * len(budgets))
     sql = (
-        "SELECT b.limit_nusd, b.settled_nusd + COALESCE(SUM(l.spent_nusd), 0), "
+        "SELECT b.id, b.limit_nusd, b.settled_nusd + COALESCE(SUM(l.spent_nusd), 0), "
         "b.leased_nusd - COALESCE(SUM(CASE WHEN l.spent_nusd < l.granted_nusd THEN l.spent_nusd "
         "ELSE l.granted_nusd END), 0) FROM budget b "
         "LEFT JOIN lease l ON l.budget = b.id AND l.generation = b.generation "
-        "WHERE b.id = ? GROUP BY b.id, b.limit_nusd, b.settled_nusd, b.leased_nusd"
+        f"WHERE b.id IN ({marks}) GROUP BY b.id, b.limit_nusd, b.settled_nusd, b.leased_nusd"
     )
-    row = database.execute(sql, (budget,)).fetchone()
-    if row:
-        return (row[0], int(row[1]), int(row[2]))
-    return None
+    rows = database.execute(sql, budgets).fetchall()
+    return {str(ident): (limit, int(settled), int(reserved)) for ident, limit, settled, reserved in rows}

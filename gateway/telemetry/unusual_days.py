@@ -8,7 +8,7 @@ sessions of its project, because it seldom has a past of many days. Days are tho
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from statistics import median
 from typing import Any, NamedTuple
@@ -46,28 +46,32 @@ WEEK = 7
 DEVIATIONS = 6
 NORMAL = 1.4826  # the standard deviation of a normal distribution by its median absolute deviation
 TIMES = 3
-MAX_CANDIDATES = 1_000
+AT_ONCE = 500  # keys, people or projects of one statement
+PROJECTS_AT_ONCE = 20
 
 KEYS_TODAY = (
     "SELECT r.owner, SUM(r.cost_nusd) FROM rollup r WHERE r.series = ? AND r.hour >= ? AND r.hour < ? "
-    "GROUP BY r.owner HAVING SUM(r.cost_nusd) > 0 ORDER BY 2 DESC LIMIT ?"
+    "GROUP BY r.owner HAVING SUM(r.cost_nusd) > 0 ORDER BY 2 DESC"
 )
 PAST = (
-    "SELECT hour, SUM(cost_nusd) FROM rollup WHERE series = ? AND owner IN ({marks}) AND hour >= ? AND hour < ? "
-    "GROUP BY hour HAVING SUM(cost_nusd) > 0"
+    "SELECT owner, hour, SUM(cost_nusd) FROM rollup WHERE series = ? AND owner IN ({marks}) AND hour >= ? "
+    "AND hour < ? GROUP BY owner, hour HAVING SUM(cost_nusd) > 0"
 )
 SESSIONS_TODAY = (
     "SELECT owner, name, SUM(cost_nusd) FROM rollup WHERE series = ? AND hour >= ? AND hour < ? AND provider = ? "
-    "GROUP BY owner, name HAVING SUM(cost_nusd) >= ? ORDER BY 3 DESC LIMIT ?"
+    "GROUP BY owner, name HAVING SUM(cost_nusd) >= ? ORDER BY 3 DESC"
 )
 SESSIONS_PAST = (
-    "SELECT SUM(cost_nusd) FROM rollup WHERE series = ? AND owner = ? AND hour >= ? AND hour < ? AND provider = ? "
-    "AND name <> ? GROUP BY hour, name HAVING SUM(cost_nusd) > 0 LIMIT ?"
+    "SELECT owner, nusd FROM (SELECT owner, SUM(cost_nusd) AS nusd, "
+    "ROW_NUMBER() OVER (PARTITION BY owner ORDER BY hour DESC, name) AS place FROM rollup WHERE series = ? "
+    "AND owner IN ({marks}) AND hour >= ? AND hour < ? AND provider = ? AND name <> ? "
+    "GROUP BY owner, hour, name HAVING SUM(cost_nusd) > 0) AS sums WHERE place <= ?"
 )
 OWNERS = (
     "SELECT k.id, k.member_id, k.project_id, p.organization_id, o.hold_unusual FROM api_key k "
     "JOIN project p ON p.id = k.project_id JOIN organization o ON o.id = p.organization_id WHERE k.id IN ({marks})"
 )
+OWNED = "SELECT id, member_id FROM api_key WHERE member_id IN ({marks})"
 PROJECTS = "SELECT id, organization_id FROM project WHERE id IN ({marks})"
 
 
@@ -168,68 +172,82 @@ class UnusualWatch:
 
     def _keys_today(self, today: int) -> list[tuple[OwnedKey, int]]:
         hours = (today * HOURS, (today + 1) * HOURS)
-        rows = self._database.fetch(KEYS_TODAY, (Series.KEY, *hours, MAX_CANDIDATES))
+        rows = self._database.fetch(KEYS_TODAY, (Series.KEY, *hours))
         spent = {f"key_{bytes(owner).hex()}": int(nusd) for owner, nusd in rows}
         owned = self._fetch_in(OWNERS, spent)
         return [(OwnedKey(row[0], row[1], row[2], row[3], bool(row[4])), spent[row[0]]) for row in owned]
 
     def _fetch_in(self, sql: str, values: Iterable[str]) -> list[tuple[Any, ...]]:
-        listed = list(values)
-        if not listed:
-            return []
-        return self._database.fetch(sql.format(marks=", ".join("?" * len(listed))), listed)
+        found: list[tuple[Any, ...]] = []
+        for part in _parts(list(values), AT_ONCE):
+            found += self._database.fetch(sql.format(marks=_marks(part)), part)
+        return found
 
-    def _past(self, keys: Sequence[str], today: int) -> list[tuple[int, int]]:
-        sql = PAST.format(marks=", ".join("?" * len(keys)))
-        owners = [raw_id(key) for key in keys]
+    def _past(self, keys: Sequence[str], today: int) -> dict[str, list[tuple[int, int]]]:
+        """Return the past days (day, nano-dollars) of keys by their ids."""
         hours = ((today - PAST_DAYS) * HOURS, today * HOURS)
-        rows = self._database.fetch(sql, (Series.KEY + DAILY, *owners, *hours))
-        return [(int(hour) // HOURS, int(nusd)) for hour, nusd in rows]
+        past: dict[str, list[tuple[int, int]]] = {key: [] for key in keys}
+        for part in _parts(keys, AT_ONCE):
+            params = (Series.KEY + DAILY, *map(raw_id, part), *hours)
+            for owner, hour, nusd in self._database.fetch(PAST.format(marks=_marks(part)), params):
+                past[f"key_{bytes(owner).hex()}"].append((int(hour) // HOURS, int(nusd)))
+        return past
 
     def _unusual_keys(self, keys: Sequence[tuple[OwnedKey, int]], today: int) -> Iterable[UnusualDay]:
-        for key, nusd in keys:
-            if nusd < self._minimum_nusd:
-                continue
-            day = judge(self._past([key.key_id], today), today, self._minimum_nusd)
+        large = [(key, nusd) for key, nusd in keys if nusd >= self._minimum_nusd]
+        past = self._past([key.key_id for key, _ in large], today)
+        for key, nusd in large:
+            day = judge(past[key.key_id], today, self._minimum_nusd)
             if day is not None and nusd > day.threshold_nusd:
                 yield UnusualDay("key", key.key_id, key.organization_id, key.project_id, nusd, day, key.holds)
 
     def _unusual_people(self, keys: Sequence[tuple[OwnedKey, int]], today: int) -> Iterable[UnusualDay]:
         """Yield people who use several keys; with one key, its own alert says the same."""
-        people: dict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
+        people: dict[str, list[int]] = defaultdict(list)
+        organizations: dict[str, str] = {}
         for key, nusd in keys:
-            people[key.organization_id, key.member_id].append((key.key_id, nusd))
-        for (organization_id, member_id), spent in people.items():
-            total = sum(nusd for _, nusd in spent)
-            if total < self._minimum_nusd or len(spent) < 2:
-                continue
-            owned = self._database.fetch("SELECT id FROM api_key WHERE member_id = ?", (member_id,))
-            day = judge(self._past([row[0] for row in owned], today), today, self._minimum_nusd)
-            if day is not None and total > day.threshold_nusd:
-                yield UnusualDay("person", member_id, organization_id, "", total, day)
+            people[key.member_id].append(nusd)
+            organizations[key.member_id] = key.organization_id
+        large = {ident: sum(nusd) for ident, nusd in people.items() if len(nusd) > 1}
+        large = {ident: total for ident, total in large.items() if total >= self._minimum_nusd}
+        owners: dict[str, str] = dict(self._fetch_in(OWNED, large))
+        days: dict[str, dict[int, int]] = {ident: defaultdict(int) for ident in large}
+        for key_id, past in self._past(list(owners), today).items():
+            for day, nusd in past:
+                days[owners[key_id]][day] += nusd
+        for ident, total in large.items():
+            usual = judge(list(days[ident].items()), today, self._minimum_nusd)
+            if usual is not None and total > usual.threshold_nusd:
+                yield UnusualDay("person", ident, organizations[ident], "", total, usual)
 
     def _unusual_sessions(self, today: int) -> Iterable[UnusualDay]:
         hours = (today * HOURS, (today + 1) * HOURS)
-        params = (Series.PROJECT_TAG, *hours, SESSION, self._minimum_nusd, MAX_CANDIDATES)
+        params = (Series.PROJECT_TAG, *hours, SESSION, self._minimum_nusd)
         rows = [
             (f"proj_{bytes(owner).hex()}", str(name), int(nusd))
             for owner, name, nusd in self._database.fetch(SESSIONS_TODAY, params)
             if name != OTHER
         ]
         organizations: dict[str, str] = dict(self._fetch_in(PROJECTS, {project_id for project_id, _, _ in rows}))
-        usual: dict[str, UsualDay | None] = {}
+        usual = self._usual_sessions(list(organizations), today)
         for project_id, name, nusd in rows:
-            if project_id not in usual:
-                usual[project_id] = self._usual_session(project_id, today)
-            day = usual[project_id]
-            if day is not None and nusd > day.threshold_nusd and project_id in organizations:
+            day = usual.get(project_id)
+            if day is not None and nusd > day.threshold_nusd:
                 yield UnusualDay("session", name, organizations[project_id], project_id, nusd, day)
 
-    def _usual_session(self, project_id: str, today: int) -> UsualDay | None:
+    def _usual_sessions(self, project_ids: Sequence[str], today: int) -> dict[str, UsualDay]:
+        """Return what a day of a session usually costs in projects that had enough of them."""
         hours = ((today - PAST_DAYS) * HOURS, today * HOURS)
-        params = (Series.PROJECT_TAG + DAILY, raw_id(project_id), *hours, SESSION, OTHER, MAX_SESSIONS)
-        amounts = [int(nusd) for (nusd,) in self._database.fetch(SESSIONS_PAST, params)]
-        return _judge_amounts(amounts, self._minimum_nusd) if len(amounts) >= MIN_SESSIONS else None
+        amounts: dict[str, list[int]] = defaultdict(list)
+        for part in _parts(project_ids, PROJECTS_AT_ONCE):
+            params = (Series.PROJECT_TAG + DAILY, *map(raw_id, part), *hours, SESSION, OTHER, MAX_SESSIONS)
+            for owner, nusd in self._database.fetch(SESSIONS_PAST.format(marks=_marks(part)), params):
+                amounts[f"proj_{bytes(owner).hex()}"].append(int(nusd))
+        return {
+            project_id: _judge_amounts(past, self._minimum_nusd)
+            for project_id, past in amounts.items()
+            if len(past) >= MIN_SESSIONS
+        }
 
     def _hold(self, one: UnusualDay, today: int) -> bool:
         """Limit a key to its usual amount a day, once a day; return whether it is held."""
@@ -247,6 +265,14 @@ class UnusualWatch:
                 return False  # the key is gone, or the organization has as many limits as it may
         sql = "SELECT 1 FROM limits WHERE organization = ? AND name = ? AND deleted_at IS NULL"
         return self._database.query_row(sql, (one.organization_id, name)) is not None
+
+
+def _parts(values: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (values[start : start + size] for start in range(0, len(values), size))
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ", ".join("?" * len(values))
 
 
 REMEDY = "see what it did in Explore and Requests; lower its limits, or deactivate the key"

@@ -152,7 +152,7 @@ def _show(call: PageCall, token: str = "", link: str = "", key_id: str = "") -> 
         path=START,
         token=token,
         link=link,
-        has_keys=bool(token) or bool(call.run(KEYS)["apiKeys"]),
+        has_keys=bool(token) or bool(call.run(KEYS, {"limit": 1})["apiKeys"]),
         newest=show_request(newest) if newest else None,
         works=newest is not None and newest.status < FIRST_FAILURE,
         key_id=key_id,
@@ -170,7 +170,7 @@ def _describe_team(call: PageCall) -> dict[str, Any]:
     """Return the facts of the third step: the teams, and whether another person was invited."""
     organization_id = choose_organization(call).id
     invited = [one["email"] for one in call.run(INVITATIONS, organization_id=organization_id)]
-    members = call.run(MEMBERS, organization_id=organization_id)
+    members = call.run(MEMBERS, {"limit": 2}, organization_id=organization_id)
     teams = call.run(TEAMS, organization_id=organization_id)
     return {
         "teams": [team["name"] for team in teams],

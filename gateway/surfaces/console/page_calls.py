@@ -136,6 +136,7 @@ def page_operations(
         call = PageCall(visitor, inbound, form)
         try:
             result = action(call)
+            visitor.known.clear()
         except GatewayError as error:
             if error.blame != "caller":
                 raise

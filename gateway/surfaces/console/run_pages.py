@@ -174,15 +174,21 @@ def _make_key(call: PageCall, project_id: str) -> str:
 
 def _list_runs(visitor: Visitor, project_id: str) -> list[BatchJob]:
     jobs = visitor.services.engine.batches.runs(JobOwner(project_id), LISTED)
-    return [job for job in jobs if _sees(visitor, job)]
+    if all(_sees_all(visitor, job) for job in jobs):
+        return jobs
+    members = keys.find_members(visitor.services.store.database, {job.api_key for job in jobs})
+    own = {membership.id for membership in visitor.memberships.values()}
+    return [job for job in jobs if _sees_all(visitor, job) or members.get(job.api_key, "") in own]
 
 
 def _sees(visitor: Visitor, job: BatchJob) -> bool:
     """Return whether the visitor may see a run: their own ones, and all for those who see all requests."""
+    return _sees_all(visitor, job) or _owns(visitor, job)
+
+
+def _sees_all(visitor: Visitor, job: BatchJob) -> bool:
     reach = visitor.reach(job.organization, "logs:read")
-    if reach.whole or job.project in reach.projects:
-        return True
-    return _owns(visitor, job)
+    return reach.whole or job.project in reach.projects
 
 
 def _owns(visitor: Visitor, job: BatchJob) -> bool:

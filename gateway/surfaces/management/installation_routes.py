@@ -4,9 +4,10 @@ from typing import Annotated, get_args
 
 from msgspec import Meta
 
-from gateway.accounts import organizations
+from gateway.accounts import key_caps, organizations
 from gateway.build_stamp import full_version
 from gateway.callers.models import OrganizationStatus
+from gateway.limits.ledger import Balance
 from gateway.surfaces.management.access_groups import OPERATOR
 from gateway.surfaces.management.answers import OwnCapsAnswer
 from gateway.surfaces.management.managed_operation import ListPageQuery, ManagedCall, managed
@@ -140,7 +141,9 @@ def show(call: ManagedCall[str]) -> InstallationAnswer:
 def list_all(call: ManagedCall[str]) -> list[InstallationOrganizationAnswer]:
     """All organizations of the installation with their credits, oldest first."""
     part = call.page.cut(organizations.list_organizations(call.database))
-    return [_show(call, info) for info in part]
+    balances = call.management.ledger.balances([info.id for info in part])
+    caps = key_caps.list_caps(call.database)
+    return [_show_with(info, balances[info.id], caps.get(info.id, key_caps.OwnCaps())) for info in part]
 
 
 def find(call: ManagedCall[str]) -> InstallationOrganizationAnswer:
@@ -155,8 +158,13 @@ def change_status(call: ManagedCall[str]) -> InstallationOrganizationAnswer:
 
 
 def _show(call: ManagedCall[str], info: organizations.OrganizationInfo) -> InstallationOrganizationAnswer:
-    balance = call.management.ledger.balance(info.id)
     own, _ = call.management.find_key_caps(info.id)
+    return _show_with(info, call.management.ledger.balance(info.id), own)
+
+
+def _show_with(
+    info: organizations.OrganizationInfo, balance: Balance, own: key_caps.OwnCaps
+) -> InstallationOrganizationAnswer:
     return InstallationOrganizationAnswer.of(
         info,
         credits=balance.balance_nusd,

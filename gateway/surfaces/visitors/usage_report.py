@@ -367,7 +367,8 @@ def _places_in(visitor: Visitor, organization_id: str, project_ids: tuple[str, .
 
 def owners_of(visitor: Visitor, project_id: str | None) -> Owners:
     """Return what the visitor may see of a project, or of all accessible ones: whole projects, or own keys."""
-    return scope_of(visitor, project_id).owners
+    places = places_of(visitor, project_id)
+    return _scopes(places, _keys(visitor, [place for place in places if place.member_id], None), "")
 
 
 def visible_keys(visitor: Visitor, among: Collection[str] | None = None) -> dict[str, KeyInfo]:
@@ -378,6 +379,12 @@ def visible_keys(visitor: Visitor, among: Collection[str] | None = None) -> dict
 
 def _keys(visitor: Visitor, places: list[ActivityScope], among: Collection[str] | None) -> dict[str, KeyInfo]:
     """Return the keys of the places by id, including deleted keys, since their history counts."""
+    if among is None:
+        return visitor.remember(("keys", tuple(places)), lambda: _read_keys(visitor, places, None))
+    return _read_keys(visitor, places, among)
+
+
+def _read_keys(visitor: Visitor, places: list[ActivityScope], among: Collection[str] | None) -> dict[str, KeyInfo]:
     database = visitor.services.store.database
     keys = [
         key

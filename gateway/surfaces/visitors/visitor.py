@@ -1,8 +1,9 @@
 """The signed-in user or service account, their permissions, and the origins from which browsers may send changes."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from gateway.accounts import keys, members, organizations, projects
@@ -28,6 +29,7 @@ from gateway.surfaces.web.answer_structs import describe_answer
 from gateway.surfaces.web.http import SAFE_METHODS, ErrorFormat, Inbound, Outbound
 from gateway.worker.services import Services
 
+T = TypeVar("T")
 # The error format for signed-in visitors.
 MANAGEMENT = ErrorFormat("management", error_details.error_body, describe_answer(error_details.ManagementError))
 COOKIE = "llmgateway.session_token"
@@ -62,7 +64,7 @@ class Visitor:
 
     `account` and `token` are those of a service account, which is an admin of its only organization within its scopes
     and manages no owners and admins. `parts` are the teams and projects in which the visitor has a role, by member, as
-    far as they were read.
+    far as they were read, and `known` is what the parts of one page would otherwise read again.
     """
 
     services: Services
@@ -73,10 +75,18 @@ class Visitor:
     account: ServiceAccountInfo | None = None
     token: str = field(default="", repr=False)
     parts: dict[str, Parts] = field(default_factory=dict)
+    known: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @property
     def user_id(self) -> str:
         return self.session.user_id
+
+    def remember(self, name: Hashable, read: Callable[[], T]) -> T:
+        """Return what `read` returned for a name before in this request, or returns now."""
+        if name not in self.known:
+            self.known[name] = read()
+        known: T = self.known[name]
+        return known
 
     def reach(self, organization_id: str, permission: Permission) -> Reach:
         """Return what a permission of the visitor covers in an organization."""

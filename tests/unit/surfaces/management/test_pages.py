@@ -231,7 +231,9 @@ def test_the_style_sheet_is_compressed_and_cached_for_a_year_under_the_address_o
     assert browser.get("/console/assets/0/pages.py").status_code == 404
 
 
-@pytest.mark.parametrize("path", ["/console", "/console/notices/count", "/console/playground/models", "/console/unknown"])
+@pytest.mark.parametrize(
+    "path", ["/console", "/console/notices/count", "/console/playground/models", "/console/unknown"]
+)
 def test_a_session_that_was_extended_renews_its_cookie(browser, shared_tenants, path) -> None:
     sign_in(browser)
     cookie = browser.get_cookie("llmgateway.session_token").value

@@ -2,10 +2,12 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support.console import open_page, press_button
 from support.management import Person, Tenants
+from support.statement_work import note_statements
 
 from gateway.money import NANO
 from gateway.surfaces.console import lists
@@ -44,6 +46,27 @@ def test_credits_are_read_of_the_organizations_of_one_page(
     following = open_page(tenants, operator, f"{PATH}?page=2")
     assert len(set(read)) == 3
     assert tenants["rival owner"].organization_id in following
+
+
+def test_the_list_of_organizations_takes_as_many_statements_for_many_as_for_few(
+    tenants: Tenants, operator: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask() -> tuple[int, list[dict[str, Any]]]:
+        statements = note_statements(monkeypatch)
+        listed = tenants.ok("GET", "/installation/organizations", operator)["organizations"]
+        return len(statements), listed
+
+    few, _ = ask()
+    for number in range(12):
+        _, _, _ = tenants.gateway.settle(f"more-{number}", (number + 1) * NANO)
+    tenants.services.billing.ledger.set_unlimited(tenants["rival owner"].organization_id, True)
+    many, listed = ask()
+    assert many <= few + 1
+    assert [one["credits"] for one in listed if one["name"] == "more-3"] == ["4"]
+    assert [one["unlimited"] for one in listed if one["name"] == "rival"] == [True]
+    one = next(one for one in listed if one["name"] == "rival")
+    alone = tenants.ok("GET", f"/installation/organizations/{one['id']}", operator)["organization"]
+    assert alone == one
 
 
 def test_only_operators_open_the_pages(tenants: Tenants, operator: Person) -> None:
