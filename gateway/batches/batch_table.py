@@ -228,6 +228,14 @@ class LineRows:
         )
         return LineSums(*map(int, self._fetch(sql, (batch,))[0]))
 
+    def failed(self, batch: str, after: int, limit: int) -> list[LineRow]:
+        """Return up to `limit` results that are errors, of lines after the number `after`."""
+        sql = (
+            f"SELECT {LINE_COLUMNS} FROM batch_line WHERE batch = ? AND number > ? AND status >= {FIRST_ERROR} "
+            "ORDER BY number LIMIT ?"
+        )
+        return [LineRow(*row) for row in self._fetch(sql, (batch, after, limit))]
+
     def walk(self, batch: str) -> Iterator[LineRow]:
         """Yield the results in the order of the lines."""
         last = -1

@@ -1,7 +1,7 @@
 """The interface from batches to the surfaces: reads lines as requests, writes batches and results in a dialect."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -52,6 +52,17 @@ class LineSending(Struct, frozen=True):
     write: Callable[[int, bytes, int], Row]
 
 
+class LineError(NamedTuple):
+    """The error of a line: its number from 1 and its caller's id (None and "" where they are unknown), its HTTP status,
+    0 for a line that was not sent, and the code and message of the error."""
+
+    line: int | None
+    custom_id: str
+    status: int
+    code: str
+    message: str
+
+
 class LinePort(Protocol):
     """The surfaces, as batches see them."""
 
@@ -77,6 +88,9 @@ class LinePort(Protocol):
     ) -> bytes:
         """Return the line of a result in the files. `reason`: why the line was not sent ("expired", "cancelled"), ""
         for an answered line."""
+
+    def read_error(self, task: BatchTask, text: bytes) -> LineError | None:
+        """Return the error in a line that `write_result` wrote; None for the result of a line that succeeded."""
 
     def show(self, job: BatchJob, task: BatchTask) -> Any:
         """Return a batch as its callers see it."""

@@ -33,6 +33,7 @@ from gateway.batches.batch_table import (
 )
 from gateway.batches.input_lines import read_lines
 from gateway.batches.line_checks import CheckedBatch, check_lines
+from gateway.batches.line_errors import ErrorPage, read_errors
 from gateway.batches.line_port import LinePort
 from gateway.batches.native_parts import NativeServices
 from gateway.batches.native_rows import ProviderBatchRow
@@ -230,6 +231,19 @@ class Batches:
     def results_so_far(self, job: BatchJob) -> Iterator[LineOutcome]:
         """Yield the lines of a batch that has not ended, each with its result. InputLost, ContentLost, Unavailable."""
         return join_results(lines_of(self._parts, job), self._parts.lines, job.id)
+
+    def errors(self, job: BatchJob, cursor: str, limit: int) -> ErrorPage:
+        """Return a page of the errors of lines, as `read_errors` does."""
+        return read_errors(self._parts, self._port(), job, cursor, limit)
+
+    def file_of(self, job: BatchJob, kind: str) -> FileRow | None:
+        """Return a file of a batch while it is there: its "input", "results" or "errors". Unavailable."""
+        idents = {"results": (job.ended.output_file,), "errors": (job.ended.error_file,)}
+        for ident in idents.get(kind) or (self.rows.task_of(job).input_file, job.input):
+            file = self._files.find_kept(ident) if ident else None
+            if file is not None and file.project == job.project and file.content:
+                return file
+        return None
 
     def answer_of(self, result: LineRow) -> bytes:
         """Return the answer of a result."""

@@ -41,6 +41,7 @@ Permission = Literal[
     "projects:create",
     "projects:write",
     "projects:budget",
+    "jobs:write",
     "project_rates:read",
     "keys:read",
     "keys:create",
@@ -128,6 +129,9 @@ TABLE: Mapping[Permission, PermissionRow] = {
         "change projects, their rate limits, callback secrets and project admins", MANAGERS, project_admin=True
     ),
     "projects:budget": PermissionRow("set the budgets of sessions of projects", FINANCE, project_admin=True),
+    "jobs:write": PermissionRow(
+        "store and delete files, and cancel jobs, of projects", MANAGERS, DEVELOPERS, project_admin=True
+    ),
     "project_rates:read": PermissionRow("see rate limits of projects", READERS, project_admin=True),
     "keys:read": PermissionRow("see API keys", MANAGERS, DEVELOPERS, project_admin=True),
     "keys:create": PermissionRow("create API keys", MANAGERS, DEVELOPERS, project_admin=True),
@@ -160,7 +164,11 @@ TABLE: Mapping[Permission, PermissionRow] = {
     "limits:read": PermissionRow("see the limits of the organization and what is used of them", READERS, lead=True),
     "limits:write": PermissionRow("set and delete limits of the organization", FINANCE),
     "limits:raise": PermissionRow("raise limits of the organization, of its teams, for a time", FINANCE, lead=True),
-    "logs:read": PermissionRow("see requests and sessions; read and delete retained payloads", MANAGERS, DEVELOPERS),
+    "logs:read": PermissionRow(
+        "see requests and sessions; read and delete retained payloads; read files and results of jobs",
+        MANAGERS,
+        DEVELOPERS,
+    ),
     "audit:read": PermissionRow("see the audit log", MANAGERS),
     "audit:verify": PermissionRow("verify the audit log", OWNERS),
 }  # fmt: skip

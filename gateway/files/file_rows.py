@@ -19,8 +19,9 @@ BATCH_SIZE = 200  # rows of one transaction of a purge
 class FileRow(NamedTuple):
     """A row of `stored_file`, in the order of its columns. Times are microseconds; `expires_at` None: never.
 
-    `name` is sealed. `content` is the id of the content, "" for an upload; `made` is the file that an upload
-    became, and before that the seconds that this file will be kept ("": the default).
+    `api_key` is the key that stored it, or the member who stored it in the console. `name` is sealed. `content` is the
+    id of the content, "" for an upload; `made` is the file that an upload became, and before that the seconds that this
+    file will be kept ("": the default).
     """
 
     id: str
@@ -142,6 +143,12 @@ class FileRows:
     def stored_bytes(self, organization: str) -> int:
         """Return the bytes that an organization stores."""
         return int(self._fetch(STORED_BYTES, (organization, organization))[0][0])
+
+    def usage(self, organization: str) -> tuple[int, int]:
+        """Return the number of files of an organization, and the bytes that it stores."""
+        sql = "SELECT COUNT(*) FROM stored_file WHERE organization = ? AND state = ?"
+        count = int(self._fetch(sql, (organization, STORED))[0][0])
+        return count, self.stored_bytes(organization)
 
     def totals(self) -> tuple[int, int]:
         """Return the number of stored contents of all organizations, and their bytes."""

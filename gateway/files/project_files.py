@@ -17,7 +17,7 @@ from gateway.errors import Conflict, InvalidRequest, NotFound, RequestTooLarge, 
 from gateway.files.content_store import ContentStore
 from gateway.files.file_contents import FileContents
 from gateway.files.file_rows import CANCELED, COMPLETED, KEPT, PENDING, STORED, FileRow, FileRows, PartRow
-from gateway.jobs.job_rows import owner_of
+from gateway.jobs.job_rows import JobOwner, owner_of
 from gateway.neutral.own_files import FILE_PREFIX
 from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.threads import compute
@@ -68,6 +68,16 @@ class FileOwner(NamedTuple):
     key_id: str
 
 
+class FileRoom(NamedTuple):
+    """The files of an organization and their bytes with those of inputs and parts, the most that they may have, 0:
+    without limit, and the most that one file may have."""
+
+    files: int
+    used: int
+    limit: int
+    largest: int
+
+
 class Files:
     """The files of all projects; a file belongs to the project of the key that stored it."""
 
@@ -105,19 +115,34 @@ class Files:
 
     def find(self, caller: Caller, ident: str, param: str = "") -> FileRow:
         """Return a file that the caller may see. NotFound, Unavailable."""
+        return self.find_of(owner_of(caller), ident, param)
+
+    def find_of(self, owner: JobOwner, ident: str, param: str = "") -> FileRow:
+        """Return a file of an owner. NotFound, Unavailable."""
         file = self._rows.find(ident)
-        if file is None or file.state != STORED or not owner_of(caller).owns(file) or self._has_expired(file):
+        if file is None or file.state != STORED or not owner.owns(file) or self._has_expired(file):
             raise NotFound(UNKNOWN.format(ident[:ECHOED_ID_LENGTH]), param=param)
         return file
 
     def page(self, caller: Caller, after: str, limit: int, newest_first: bool, purpose: str = "") -> list[FileRow]:
         """Return up to `limit` files that the caller may see, after the id `after` ("": from the start)."""
-        now_us = self._clock.now_us()
-        return self._rows.page(owner_of(caller), after, limit, newest_first, purpose, now_us)
+        return self.page_of(owner_of(caller), after, limit, newest_first, purpose)
+
+    def page_of(self, owner: JobOwner, after: str, limit: int, newest_first: bool, purpose: str = "") -> list[FileRow]:
+        """Return files of an owner, as `page` does."""
+        return self._rows.page(owner, after, limit, newest_first, purpose, self._clock.now_us())
 
     def delete(self, caller: Caller, ident: str) -> None:
         """Delete a file. NotFound, Unavailable."""
-        self._contents.delete(self._rows.delete(self.find(caller, ident).id))
+        self.delete_of(owner_of(caller), ident)
+
+    def delete_of(self, owner: JobOwner, ident: str) -> None:
+        """Delete a file of an owner. NotFound, Unavailable."""
+        self._contents.delete(self._rows.delete(self.find_of(owner, ident).id))
+
+    def room_of(self, organization: str) -> FileRoom:
+        """Return what the files of an organization take, and what they may take. Unavailable."""
+        return FileRoom(*self._rows.usage(organization), self._total_bytes, self._max_bytes)
 
     def now_us(self) -> int:
         """Return the time by which files expire. Unavailable."""

@@ -97,6 +97,7 @@ class JobRows(Generic[J]):
         listed = ", ".join(columns)
         self._select = f"SELECT {listed} FROM {table}"
         short = ", ".join(f"'' AS {name}" if name in unread else name for name in columns)
+        self._select_short = f"SELECT {short} FROM {table}"
         self._due = f"""SELECT {short} FROM {table} JOIN (
     SELECT id AS due, ROW_NUMBER() OVER (PARTITION BY organization ORDER BY due_at) AS place
     FROM {table} WHERE due_at IS NOT NULL AND due_at <= ?
@@ -144,9 +145,9 @@ class JobRows(Generic[J]):
     def find(self, ident: str) -> J | None:
         return next(iter(self._all(f"{self._select} WHERE id = ?", (ident,))), None)
 
-    def page(self, owner: JobOwner, after: str, limit: int, newest_first: bool) -> list[J]:
+    def page(self, owner: JobOwner, after: str, limit: int, newest_first: bool, short: bool = False) -> list[J]:
         """Return up to `limit` jobs of an owner that follow `after` ("": from the start) in the order of their
-        creation."""
+        creation; `short`: without the long columns."""
         if newest_first:
             order, sign = ("DESC", "<")
         else:
@@ -159,7 +160,8 @@ class JobRows(Generic[J]):
         if after:
             conditions = f"{conditions}AND id {sign} ? "
             params = [*params, after]
-        return self._all(f"{self._select} WHERE {conditions}ORDER BY id {order} LIMIT ?", (*params, limit))
+        select = self._select_short if short else self._select
+        return self._all(f"{select} WHERE {conditions}ORDER BY id {order} LIMIT ?", (*params, limit))
 
     def due(self, now_us: int, of_one: int, limit: int) -> list[J]:
         """Return jobs that are due, at most `of_one` per organization. Organizations take turns (first the oldest job

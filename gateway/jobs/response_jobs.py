@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
+from msgspec import json
+
 from gateway.callers.authentication import Caller, response_scope
 from gateway.callers.vault import Vault
 from gateway.clock import DAY_US, SECOND_US, Clock
@@ -160,6 +162,16 @@ class ResponseJobs:
         """End a response with this object; None when it was changed meanwhile. Its worker stops the provider's call
         within a moment, and bills what it used. Unavailable."""
         return self._end(job, "cancel", response)
+
+    def cancel_job(self, job: ResponseJob) -> ResponseJob:
+        """Cancel a response, if it has not ended, and return it; see `cancel`."""
+        while not job.has_ended:
+            response = json.decode(self.object_of(job)) | {"status": CANCELED}
+            changed = self.cancel(job, json.encode(response)) or self.rows.find(job.id)
+            if changed is None:
+                break
+            job = changed
+        return job
 
     def delete(self, ident: str) -> None:
         """Delete a response with its events. Unavailable."""

@@ -46,6 +46,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "discounts": ("derived_commands", "discounts", "Discounts on the list price."),
     "managed-settings": ("derived_commands", "managed_settings", "Settings that Claude Code gets."),
     "batches": ("derived_commands", "batches", "Batches of a project: their progress and cost."),
+    "project-jobs": ("derived_commands", "project_jobs", "Jobs of a project, and their results."),
+    "files": ("derived_commands", "files", "Files of a project: list, download, delete; what they take."),
     "outcomes": ("derived_commands", "outcomes", "Outcomes of coding agents, savings and wastes."),
     "session-budgets": ("derived_commands", "session_budgets", "Budgets of sessions and runs of agents."),
     "limits": ("member_commands", "limits", "Spending limits of any subject."),

@@ -42,7 +42,7 @@ from gateway.surfaces.management.table import OPERATIONS
 from gateway.surfaces.visitors.validation_schemas import WHOLE, WORDS_KEY, IsoTime, OneOf, TextField
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.answer_structs import Answer
-from gateway.surfaces.web.http import Inbound
+from gateway.surfaces.web.http import Inbound, Outbound
 from gateway.worker.services import Services
 
 # Values of a derived command's arguments, as the members of a request.
@@ -211,6 +211,8 @@ class CommandRun:
         """Run the operation, print its answer, and return the status of the command."""
         content = self.run()
         usage = self._usage
+        if isinstance(content, Outbound):
+            return _write_download(content)
         plain = json.loads(msgspec.json.encode(content))
         if is_json():
             print_json(plain)
@@ -319,6 +321,18 @@ class CommandRun:
             params=params,
         )
         return usage.action.run(visit_as_operator(self._services), inbound)
+
+
+def _write_download(outbound: Outbound) -> int:
+    """Write a download to standard output."""
+    output = click.get_binary_stream("stdout")
+    if isinstance(outbound.body, bytes):
+        output.write(outbound.body)
+    else:
+        for piece in outbound.body:
+            output.write(piece)
+    output.flush()
+    return 0
 
 
 def _find_parts(plain: Any, path: Sequence[str]) -> list[str]:
@@ -454,6 +468,8 @@ def _describe(usages: list[CommandUsage]) -> str:
 teams = make_group("teams", "Teams; their spending limits are set with `limits set`.")
 projects = make_group("projects", "Projects.")
 batches = make_group("batches", "List, show and cancel the batches of a project.")
+project_jobs = make_group("project-jobs", "Batches, videos and background responses of a project, and their results.")
+files = make_group("files", "Files of a project, and what those of an organization take.")
 session_budgets = make_group("session-budgets", "Budgets of each session and run of agents.")
 outcomes = make_group("outcomes", "What coding agents brought and cost, and what was saved and wasted.")
 managed_settings = make_group("managed-settings", "Settings that Claude Code gets from an organization and its teams.")

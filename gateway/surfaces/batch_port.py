@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from gateway.batches.batch_table import BatchJob, BatchTask
 from gateway.batches.input_lines import InputLine
-from gateway.batches.line_port import LineAnswer, LineBound, LineSending, WrittenLine
+from gateway.batches.line_port import LineAnswer, LineBound, LineError, LineSending, WrittenLine
 from gateway.batches.line_results import LineResult
 from gateway.batches.native_parts import mode_of
 from gateway.billing.batch_reservation import CollectedLine, LineMeasured, MeasuredLine
@@ -44,6 +44,7 @@ class BatchFormat(Protocol):
     def write_result(
         self, services: Services, line: InputLine, request_id: str, status: int, answer: bytes, reason: str
     ) -> bytes: ...
+    def read_error(self, text: bytes) -> LineError | None: ...
     def show(self, services: Services, job: BatchJob, task: BatchTask) -> Any: ...
 
 
@@ -165,6 +166,10 @@ class BatchPort:
     ) -> bytes:
         """Return the line of a result."""
         return FORMATS[task.dialect].write_result(self._services, line, request_id, status, answer, reason)
+
+    def read_error(self, task: BatchTask, text: bytes) -> LineError | None:
+        """Return the error in the line of a result."""
+        return FORMATS[task.dialect].read_error(text)
 
     def show(self, job: BatchJob, task: BatchTask) -> Any:
         """Return a batch as its callers see it."""

@@ -253,15 +253,20 @@ class Videos:
         if job.has_ended:
             self._database.write(partial(self.jobs.delete, job.id))
             return
+        self.cancel_job(job)
+
+    def cancel_job(self, job: VideoJob) -> None:
+        """Cancel a running job, as `delete` does."""
         task = self.sealed.task(job.task)
         if not self.calls.cancel(task.ident, self.targets.find(job.organization, task)):
             raise Conflict(NOT_CANCELABLE, code="video_not_cancelable", headers=NO_RETRY)
         for _ in range(MAX_RETRIES):
             # The leading worker may move the job at the same time; a canceled job is not charged.
             message = "The video was canceled by its caller."
-            job = self.endings.end_without_video(job, task, CANCELED, "canceled", message) or self.find(caller, ident)
-            if job.has_ended:
+            ended = self.endings.end_without_video(job, task, CANCELED, "canceled", message) or self.jobs.find(job.id)
+            if ended is None or ended.has_ended:
                 return
+            job = ended
         raise Unavailable(NOT_WRITTEN)
 
     def content(self, job: VideoJob, ranged: dict[str, str]) -> VideoContent:

@@ -7,10 +7,12 @@ import orjson
 from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder
 
-from gateway.batches.batch_table import CANCELING, MESSAGES_PREFIX, BatchJob, BatchTask
+from gateway.batches.batch_table import CANCELING, FIRST_ERROR, MESSAGES_PREFIX, BatchJob, BatchTask
 from gateway.batches.input_lines import InputLine
+from gateway.batches.line_port import LineError
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.bodies import batch_options
+from gateway.surfaces.bodies.failed_lines import read_failure
 from gateway.surfaces.bodies.validation_errors import read_json
 from gateway.surfaces.visitors.validation_schemas import Body, QueryInteger, TextField, read_query
 from gateway.surfaces.web import auth as auth_module
@@ -25,6 +27,11 @@ JSONL = "application/x-jsonl"
 MAX_PAGE_SIZE = 1000
 LARGE = 1 << 17
 OK = 200
+# The result of a request that was not sent → why.
+UNSENT = {
+    "expired": "The request could not be sent before the window of the batch ended.",
+    "canceled": "The request was not sent, because the batch was cancelled.",
+}
 
 
 class MessageCountsAnswer(ModelApiAnswer, kw_only=True):
@@ -208,6 +215,23 @@ def _line(custom_id: str, params: bytes) -> bytes:
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 
+class ResultOfLine(Struct):
+    """The result in a line, as far as its error needs it."""
+
+    type: str
+    error: Raw = Raw(b"null")
+
+
+class MessageResultLine(Struct):
+    """The line of a result."""
+
+    custom_id: str
+    result: ResultOfLine
+
+
+RESULT = Decoder(MessageResultLine)
+
+
 class AnthropicBatches:
     """Batches and results in the format of Anthropic."""
 
@@ -223,6 +247,16 @@ class AnthropicBatches:
         else:
             result = {"type": "errored", "error": orjson.Fragment(answer or b"null")}
         return orjson.dumps({"custom_id": line.custom_id, "result": result})
+
+    def read_error(self, text: bytes) -> LineError | None:
+        """Return the error in the line of a result."""
+        wire = RESULT.decode(text)
+        if wire.result.type == "succeeded":
+            return None
+        if wire.result.type in UNSENT:
+            return LineError(None, wire.custom_id, 0, wire.result.type, UNSENT[wire.result.type])
+        error = read_failure(bytes(wire.result.error))
+        return LineError(None, wire.custom_id, FIRST_ERROR, error.code or error.type or "", error.message or "")
 
     def show(self, services: Services, job: BatchJob, task: BatchTask) -> MessageBatchAnswer:
         return show(job, task)

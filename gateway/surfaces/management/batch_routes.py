@@ -37,6 +37,11 @@ class BatchOfProviderAnswer(Answer):
     succeeded: int
     failed: int
 
+    @classmethod
+    def of_row(cls, part: ProviderBatchRow) -> "BatchOfProviderAnswer":
+        """Return a provider's batch."""
+        return cls(part.remote, part.provider, part.model, part.word, part.total, part.succeeded, part.failed)
+
 
 class ProjectBatchAnswer(Answer):
     """A batch. `total` lines have `done` results, of which `failed` are errors. `bound` is the most that all lines can
@@ -102,12 +107,7 @@ def _show(call: ManagedCall[ProjectInfo], job: BatchJob) -> ProjectBatchAnswer:
 
 def show(job: BatchJob, parts: Iterable[ProviderBatchRow]) -> ProjectBatchAnswer:
     """Return a batch without its contents."""
-    of_providers = [
-        BatchOfProviderAnswer(
-            part.remote, part.provider, part.model, part.word, part.total, part.succeeded, part.failed
-        )
-        for part in parts
-    ]
+    of_providers = list(map(BatchOfProviderAnswer.of_row, parts))
     problems = [BatchProblemAnswer(error.code, error.message, error.line) for error in job.ended.errors]
     return ProjectBatchAnswer.of(
         job,

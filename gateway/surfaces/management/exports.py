@@ -51,6 +51,18 @@ def download(
     more: Sequence[tuple[str, str]] = (),
 ) -> Outbound:
     """Return the `pieces` as a file. It takes an export slot of each organization in `owners`. Raises RateLimited."""
+    held = take_slots(visitor, owners)
+    headers = [
+        ("Content-Type", media),
+        ("Cache-Control", "no-store"),
+        ("Content-Disposition", f'attachment; filename="{file}"'),
+        *more,
+    ]
+    return Outbound(200, headers, hold_while(pieces, held))
+
+
+def take_slots(visitor: Visitor, owners: Collection[str]) -> HeldSlots:
+    """Return an export slot of each organization in `owners`. Raises RateLimited."""
     held = visitor.services.background.exports.take(owners)
     if held is None:
         raise RateLimited(
@@ -58,14 +70,22 @@ def download(
             code="too_many_exports",
             retry_after=BUSY_RETRY_AFTER_S,
         )
-    headers = [
-        ("Content-Type", media),
-        ("Cache-Control", "no-store"),
-        ("Content-Disposition", f'attachment; filename="{file}"'),
-        *more,
-    ]
-    # Given back whether it is read to its end, breaks off, or is never begun.
-    return Outbound(200, headers, ClosingBody(_holding(pieces, held), held.give))
+    return held
+
+
+def hold_while(pieces: Iterator[bytes], held: HeldSlots) -> ClosingBody:
+    """Return the `pieces` as a body that gives the slots back whether it is read to its end, breaks off, or is never
+    begun; the pieces are closed with it."""
+
+    def end() -> None:
+        try:
+            close = getattr(pieces, "close", None)
+            if close is not None:
+                close()
+        finally:
+            held.give()
+
+    return ClosingBody(_holding(pieces, held), end)
 
 
 def check_again(visitor: Visitor) -> None:

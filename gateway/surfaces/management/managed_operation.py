@@ -21,7 +21,7 @@ from gateway.surfaces.management.answers import DoneAnswer
 from gateway.surfaces.visitors.validation_schemas import Body, QueryInteger, TextField, read_body, read_query
 from gateway.surfaces.visitors.visitor import ADDING_METHODS, Visitor, answer_visitor
 from gateway.surfaces.web.answer_structs import describe_answer
-from gateway.surfaces.web.http import About, Access, ErrorFormat, Inbound, Operation, Outbound
+from gateway.surfaces.web.http import About, Access, ErrorFormat, HeaderParameter, Inbound, Operation, Outbound
 from gateway.surfaces.web.http_responses import json_reply
 from gateway.worker.services import Services
 
@@ -87,6 +87,7 @@ SIGN_IN = ErrorFormat("sign-in", dialect.sign_in_error_body, describe_answer(dia
 ALWAYS = (400, 503)
 WITH_SESSION = (401, 403, 404)
 WITH_BODY = (409, 413, 415)
+PARTIAL, NO_SUCH_RANGE = 206, 416
 BLOCKED = 410  # the service account of a blocked organization
 # Attempts of a creation with a chosen id, while other requests create and delete the object.
 CREATION_TRIES = 3
@@ -269,9 +270,11 @@ def managed(
     media: str = "application/json",
     also: tuple[str, ...] = (),
     creates: Creation[T] | None = None,
+    ranged: HeaderParameter | None = None,
 ) -> ManagedOperation:
     """Return a row of the table. The answer is described by the type that the view returns, or by `schema` where that
-    type does not name all members. `creates` makes the operation idempotent for clients that choose an id."""
+    type does not name all members. `creates` makes the operation idempotent for clients that choose an id. `ranged` is
+    the header with which callers ask for a part of a download."""
     content = view.__annotations__["return"]
     wrapper = _wrapper(inside, message, content, _has_pages(query)) if inside else None
     action = Action(view, who, request, query, inside, message, success, method == "PATCH", creates, wrapper)
@@ -287,7 +290,12 @@ def managed(
     refused = tuple(sorted(statuses))
     answer = schema or _describe_content(content, wrapper)
     successes = (success,) if creates is None or success == 200 else (200, success)
-    about = About(summary, tag, request, query, answer, successes, refused, "session", media, also=also)
+    if ranged is not None:
+        successes, refused = (success, PARTIAL), (*refused, NO_SUCH_RANGE)
+    headers = () if ranged is None else (ranged,)
+    about = About(
+        summary, tag, request, query, answer, successes, refused, "session", media, also=also, headers=headers
+    )
     body: Literal["json", "none"] = "json" if request else "none"
     return ManagedOperation(
         method, path, handler, body=body, about=about, action=action, scope=scope, audit=actions, commands=commands

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import orjson
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder
 
 from gateway.batches.batch_table import (
@@ -14,6 +14,7 @@ from gateway.batches.batch_table import (
     EXPIRED,
     FAILED,
     FINALIZING,
+    FIRST_ERROR,
     IN_PROGRESS,
     PREFIX,
     VALIDATING,
@@ -21,11 +22,13 @@ from gateway.batches.batch_table import (
     BatchTask,
 )
 from gateway.batches.input_lines import InputLine
+from gateway.batches.line_port import LineError
 from gateway.batches.native_rows import ProviderBatchRow
 from gateway.clock import SECOND_US
 from gateway.files.project_files import BATCH
 from gateway.money import usd_number
 from gateway.surfaces.bodies import batch_options
+from gateway.surfaces.bodies.failed_lines import Failure, read_failure
 from gateway.surfaces.bodies.validation_errors import invalid, read_json
 from gateway.surfaces.openai.files import FileExpiry
 from gateway.surfaces.visitors.validation_schemas import Body, QueryInteger, TextField, read_query
@@ -239,6 +242,22 @@ def _seconds(at_us: int | None) -> int | None:
     return None if at_us is None else at_us // SECOND_US
 
 
+class SentLineResult(Struct):
+    """The response in the line of a result."""
+
+    status_code: int
+    body: Raw = Raw(b"null")
+
+
+class OutputLine(Struct):
+    """The line of a result, as far as its error needs it."""
+
+    custom_id: str | None = None
+    line: int | None = None
+    response: SentLineResult | None = None
+    error: Failure | None = None
+
+
 class OpenAIBatches:
     """Batches and results in the format of OpenAI."""
 
@@ -248,6 +267,7 @@ class OpenAIBatches:
         """Return the line of a result."""
         response: dict[str, Any] | None = None
         error: dict[str, str] | None = None
+        more: dict[str, int] = {"line": line.number} if reason or status >= FIRST_ERROR else {}
         if reason:
             code, message = REASONS[reason]
             error = {"code": code, "message": message}
@@ -255,7 +275,19 @@ class OpenAIBatches:
             body = orjson.Fragment(answer or b"null")
             response = {"status_code": status, "request_id": request_id, "body": body}
         ident = f"batch_req_{request_id}" if request_id else f"batch_req_{line.number}"
-        return orjson.dumps({"id": ident, "custom_id": line.custom_id, "response": response, "error": error})
+        return orjson.dumps({"id": ident, "custom_id": line.custom_id, "response": response, "error": error, **more})
+
+    def read_error(self, text: bytes) -> LineError | None:
+        """Return the error in the line of a result."""
+        wire = RESULT.decode(text)
+        error, status = wire.error, 0
+        if wire.response is not None:
+            status = wire.response.status_code
+            if status < FIRST_ERROR:
+                return None
+            error = read_failure(bytes(wire.response.body))
+        error = error or Failure()
+        return LineError(wire.line, wire.custom_id or "", status, error.code or error.type or "", error.message or "")
 
     def show(self, services: Services, job: BatchJob, task: BatchTask) -> BatchAnswer:
         """Return a batch."""
@@ -263,6 +295,7 @@ class OpenAIBatches:
 
 
 FORMAT = OpenAIBatches()
+RESULT = Decoder(OutputLine)
 OPERATIONS = (
     Operation("POST", "/v1/batches", create, body="json",
               about=About("Create a batch", TAG, request=BatchBody, answer=BatchAnswer,

@@ -91,22 +91,10 @@ def object_of(services: Services, job: ResponseJob) -> dict[str, Any]:
     return response
 
 
-def end(services: Services, inbound: Inbound, job: ResponseJob) -> ResponseJob:
-    """Cancel a background response, if it has not ended, and return it."""
-    jobs = services.engine.response_jobs
-    while not job.has_ended:
-        response = object_of(services, job) | {"status": CANCELED}
-        changed = jobs.cancel(job, orjson.dumps(response)) or find(services, inbound)
-        if changed is None:
-            break
-        job = changed
-    return job
-
-
 def cancel(services: Services, inbound: Inbound, job: ResponseJob) -> Outbound:
     """Cancel a background response: its provider's call ends, and what it used is billed. One that has ended is
     returned unchanged."""
-    job = end(services, inbound, job)
+    job = services.engine.response_jobs.cancel_job(job)
     if job.state != CANCELED:
         check(services, inbound, job)
     return http_responses_module.json_reply(orjson.dumps(object_of(services, job)), inbound.shown_id)

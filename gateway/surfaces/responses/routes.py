@@ -411,7 +411,7 @@ def delete(services: Services, inbound: Inbound) -> Outbound:
     caller = auth_module.caller_of(services, inbound)
     job = background.find(services, inbound)
     if job is not None:
-        background.end(services, inbound, job)
+        services.engine.response_jobs.cancel_job(job)
         services.engine.response_jobs.delete(ident)
     try:
         services.engine.responses.delete(caller, ident)
