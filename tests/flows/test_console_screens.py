@@ -14,6 +14,7 @@ import requests
 from support.axe import each_view, find_barriers, load_axe
 from support.chromium import MARKS, Chromium
 from support.console_walk import follow_links
+from support.demo_jobs import add_demo_jobs
 from support.demo_sessions import SESSION, add_session_of
 from support.demo_usage import add_demo_usage
 from support.factor_pages import walk_second_factor
@@ -32,6 +33,8 @@ SIGNED_IN = {
     "explore-tag": "/console/explore?groupBy=tag&timeRange=30d",
     "explore-session": "/console/explore?groupBy=session&measure=tokens",
     "requests": "/console/logs",
+    "jobs": "/console/jobs",
+    "files": "/console/files",
     "playground": "/console/playground",
     "models": "/console/models",
     "model": "/console/models/gpt-4o-mini",
@@ -112,9 +115,11 @@ def visit(browser: Chromium, gateway: LocalGateway) -> Iterator[str]:
     """Open each page at each width, and in dark colours; return the name of each view."""
     token = add_demo_usage(gateway)
     turns = add_session_of(gateway)
+    job = f"/console/jobs/{gateway.project_id}/{add_demo_jobs(gateway)}"
     request = f"/console/logs/{turns[-1].request.hex()}"
     pair = "&".join(f"request={turn.request.hex()}" for turn in turns[-2:])
     conversations = {"conversation": request, "changes": f"{request}/changes", "session": f"{TURNS}?session={SESSION}"}
+    conversations["job"] = job
     conversations["replay"] = f"{request}/replay?model=gpt-5"
     conversations["compared"] = f"/console/logs/compare?{pair}"
     owner = gateway.services.management.sessions.find(token).user_id

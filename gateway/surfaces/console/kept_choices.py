@@ -23,6 +23,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "/console/logs": ("projectId", "timeRange", "1h", "24h", "7d", "30d"),
     "/console/sessions": ("projectId",),
     "/console/jobs": ("projectId",),
+    "/console/files": ("projectId",),
     **dict.fromkeys(("/console/people", "/console/teams", "/console/budgets", "/console/projects"), ("organization",)),
 }
 

@@ -43,7 +43,15 @@ HELP: dict[str, PageHelp] = {
         "lost.",
         "sessions",
     ),
-    "/console/jobs": PageHelp("Jobs", "Batches of a project with their progress, cost and errors.", "jobs"),
+    "/console/jobs": PageHelp(
+        "Jobs",
+        "Batches, videos and background responses of a project, with their progress, their cost so far and the errors "
+        "of their lines. Results, errors and inputs are downloads.",
+        "jobs",
+    ),
+    "/console/files": PageHelp(
+        "Files", "Files that requests and batches name, with their expiry and what they take of the quota.", "jobs"
+    ),
     "/console/playground": PageHelp(
         "Playground",
         "Send a prompt to one to four models and compare answers, cost and speed. Requests cost what those of your "

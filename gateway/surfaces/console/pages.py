@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from gateway.callers.permissions import Permission
 from gateway.errors import Forbidden, GatewayError, InvalidRequest
 from gateway.limits.periods import UNITS
+from gateway.plurals import many, plural
 from gateway.surfaces.console.assets import asset_path
 from gateway.surfaces.console.kept_choices import link_page, read_choices
 from gateway.surfaces.console.page_help import HELP
@@ -54,6 +55,7 @@ GROUPS: tuple[tuple[str, tuple[PageLink, ...]], ...] = (
             PageLink("/console/logs", "Requests", "M4 6h16M4 12h16M4 18h10", "logs:read"),
             PageLink("/console/sessions", "Sessions", "M4 5h16v11H9l-4 4v-4H4zM8 9h8M8 12h5", "logs:read"),
             PageLink("/console/jobs", "Jobs", "M4 4h16v5H4zM4 11h16v4H4zM4 17h10v3H4z", "projects:read"),
+            PageLink("/console/files", "Files", "M6 3h8l4 4v14H6zM14 3v4h4M12 18v-7M9 14l3-3 3 3", "projects:read"),
         ),
     ),
     (
@@ -202,6 +204,8 @@ def templates() -> Environment:
         "period": show_period,
         "change": show_change,
         "exact": show_exact,
+        "many": many,
+        "plural": plural,
     }
     environment.globals["period_units"] = tuple(UNITS)
     return environment
