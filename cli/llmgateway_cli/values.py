@@ -148,6 +148,11 @@ def show_second(moment: Any) -> str:
     return show_time(datetime.fromtimestamp(moment, UTC).isoformat())
 
 
+def show_many(count: int, noun: str) -> str:
+    """Return a count with its noun: "1 line", "2,000 lines"."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def show_number(number: Any) -> str:
     """Return a number with commas between thousands."""
     if isinstance(number, float) and number.is_integer():

@@ -19,6 +19,7 @@ from gateway.metering.rollups.rollup_table import hour_of
 from gateway.metering.rollups.row_sums import HEX
 from gateway.money import NANO, format_usd
 from gateway.runtime.loop_turns import ShouldContinue, always
+from gateway.runtime.plurals import many
 from gateway.runtime.state_changes import ERROR, INFO, StateChange, StateLog
 from gateway.runtime.threads import Job
 from gateway.store.database import Database
@@ -256,7 +257,7 @@ class ReconciliationGauge:
         self._suspected = found
         if confirmed:
             nusd = sum(difference.nusd for difference in confirmed)
-            message = f"the books differ in {len(confirmed)} places by {format_usd(nusd)} USD"
+            message = f"the books differ in {many(len(confirmed), 'place')} by {format_usd(nusd)} USD"
             facts: dict[str, object] = {"places": len(confirmed), "usd": format_usd(nusd)}
             self._states.fire(StateChange("books.differ", SUBJECT, message, ERROR, REMEDY, facts))
         elif not differences:

@@ -15,6 +15,7 @@ from gateway.metering.rollups.rollup_table import read_state
 from gateway.metering.route_usage import ROUTE, row_of_route
 from gateway.metering.usage_table import RECORD, known, write_groups
 from gateway.runtime.loop_turns import ShouldContinue, always
+from gateway.runtime.plurals import many, plural
 from gateway.runtime.state_changes import ERROR, StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.intents import Intent, Orphan, orphans
@@ -73,7 +74,8 @@ class Recovery:
         """Post what ended workers kept while the database was down."""
         count = post_orphans(self._database, self._directory, self._clock.now_us(), self._note_expired)
         if count:
-            message = f"{count} records that ended workers kept while the database was down were posted"
+            was = plural(count, "was", "were")
+            message = f"{many(count, 'record')} that ended workers kept while the database was down {was} posted"
             facts: dict[str, object] = {"records": count}
             self._states.publish(StateChange("recovery.posted", "recovery", message, remedy=CRASH_REMEDY, facts=facts))
 

@@ -20,6 +20,7 @@ from gateway.files.opened_contents import describe_place
 from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.output import AS_JSON, is_json, print_json
 from gateway.operator.running import SQLITE, announce
+from gateway.runtime.plurals import many, plural
 from gateway.store import migrations
 from gateway.store.database import Database
 from gateway.store.installation_identity import ENCRYPTION_KEY, HASH_SECRET
@@ -215,7 +216,9 @@ def backup(ctx: click.Context, file: Path) -> None:
     for name, place in places.items():
         click.echo(f"Not included, back it up separately: {name} ({place}).")
     if contents:
-        click.echo(f"Not included, back them up separately: {contents} files ({stored_bytes:,} bytes) in {folder}.")
+        click.echo(
+            f"Not included, back them up separately: {many(contents, 'file')} ({stored_bytes:,} bytes) in {folder}."
+        )
 
 
 @click.command()
@@ -371,7 +374,9 @@ def _epoch_at_rest(current: Installation) -> int:
         return 0
     workers = Control.observer(database).live_epochs()
     if workers:
-        raise Conflict(f"{len(workers)} workers use this database. Stop the gateway first.")
+        raise Conflict(
+            f"{many(len(workers), 'worker')} {plural(len(workers), 'uses', 'use')} this database. Stop the gateway first."
+        )
     return int(database.read(lambda: database.execute("SELECT epoch FROM control WHERE id = 1").fetchone()[0]))
 
 

@@ -22,6 +22,7 @@ from gateway.operator.installation_commands import opened
 from gateway.operator.output import AS_JSON, print_findings, print_note, print_table
 from gateway.providers.model_lists import fetch_models
 from gateway.providers.protocol import Target
+from gateway.runtime.plurals import many
 from gateway.worker import extensions
 from gateway.worker.services import Services
 from gateway.worker.wiring import build as wiring_build
@@ -57,7 +58,9 @@ def sync(ctx: click.Context, provider: str, folder: Path | None, applies: bool) 
     offered = fetch_models(services.routing.transport, _target(services, provider))
     comparison = compare(catalogue, provider, offered, day)
     name = catalogue.providers[provider].name
-    print_table(HEADER, _rows(comparison), f"The catalogue agrees with the {len(offered)} models that {name} lists.")
+    print_table(
+        HEADER, _rows(comparison), f"The catalogue agrees with {many(len(offered), 'model')} that {name} lists."
+    )
     entries = propose(comparison, day)
     if folder is not None:
         for path in _write(folder, provider, entries):

@@ -325,7 +325,7 @@ class CommandRun:
 
 def _write_download(outbound: Outbound) -> int:
     """Write a download to standard output."""
-    output = click.get_binary_stream("stdout")
+    output = sys.stdout.buffer
     if isinstance(outbound.body, bytes):
         output.write(outbound.body)
     else:

@@ -16,6 +16,7 @@ from gateway.money import format_usd
 from gateway.operator import running
 from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.output import AS_JSON, is_json, print_json, print_note, print_table, read_time
+from gateway.runtime.plurals import many, plural
 from gateway.store.documents import Documents
 from gateway.store.installation_identity import key_beside_data
 from gateway.telemetry.presence import read_presence
@@ -100,7 +101,7 @@ def doctor(ctx: click.Context, force: bool) -> int:
     if is_json():
         print_json({"agree": not differences, "differences": differences})
     else:
-        summary = f"{len(differences)} differences." if differences else "The books agree."
+        summary = f"{many(len(differences), 'difference')}." if differences else "The books agree."
         for line in [*differences, summary]:
             click.echo(line)
     return int(bool(differences))
@@ -160,4 +161,4 @@ def _print(report: Report) -> None:
     header = ("ORGANIZATION", "SERVED BY", "PAID BY", "ROWS", "BILLED", "PRICED AGAIN", "DIFFERENCE")
     print_table(header, rows, "There is no usage to price again.")
     for reason, count in sorted(report.left.items()):
-        print_note(f"{count} rows were not priced again: {reason}.")
+        print_note(f"{many(count, 'row')} {plural(count, 'was', 'were')} not priced again: {reason}.")

@@ -7,6 +7,7 @@ from gateway.clock import HOUR_US, MINUTE_US, to_iso
 from gateway.errors import InvalidRequest
 from gateway.operator.installation_commands import opened
 from gateway.operator.output import AS_JSON, NEVER, print_result, print_table, read_time, show_time
+from gateway.runtime.plurals import many, plural
 from gateway.store.documents import Documents
 from gateway.worker.recurring_jobs import JOB_TABLE, Scope, is_published, make_background, read_reports
 from gateway.worker.wiring import build
@@ -103,7 +104,7 @@ def rebuild(ctx: click.Context, start: str, end: str) -> None:
     first = from_us // HOUR_US
     last = (to_us - 1) // HOUR_US
     count = installation.rollups.rebuild(first, last)
-    print_result(f"{count} hours were recomputed.", hours=count)
+    print_result(f"{many(count, 'hour')} {plural(count, 'was', 'were')} recomputed.", hours=count)
 
 
 def _moment(request: str) -> str:

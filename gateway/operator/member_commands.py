@@ -25,6 +25,7 @@ from gateway.money import format_usd
 from gateway.operator.derived_commands import make_group, read_secret
 from gateway.operator.installation_commands import Installation, opened
 from gateway.operator.output import AS_JSON, print_result, print_state, print_table, show_time
+from gateway.runtime.plurals import many, plural
 
 # `organizations`: create and block organizations, beside the operations of the management API.
 
@@ -135,7 +136,7 @@ def reseal(ctx: click.Context) -> None:
     """
     installation = ctx.with_resource(opened())
     count = ProviderKeys(installation.database, installation.control, installation.vault).reseal()
-    print_result(f"{count} keys are encrypted with the newest key.", keys=count)
+    print_result(f"{many(count, 'key')} {plural(count, 'is', 'are')} encrypted with the newest key.", keys=count)
 
 
 # `keys`: API keys. Commands that revoke a token return when every worker rejects it.

@@ -16,6 +16,7 @@ from gateway.limits.budgets import NEARLY, SpentBudget, find_spent
 from gateway.limits.models import CREDITS, LIMIT
 from gateway.money import NANO, format_usd, round_usd
 from gateway.routing.provider_health import Health
+from gateway.runtime.plurals import many
 from gateway.runtime.state_changes import INFO, StateChange, StateLog
 from gateway.store.database import Database
 from gateway.store.documents import Documents
@@ -47,7 +48,7 @@ class ModelWatch:
 
 def _change_of(key: str, end: date, days: int, successor: Model | None) -> StateChange:
     facts: dict[str, object] = {"model": key, "ends": end.isoformat(), "days": days}
-    message = f"{key} ends on {end}, in {days} days"
+    message = f"{key} ends on {end}, in {many(days, 'day')}"
     if successor is not None:
         facts["successor"] = successor.id
         message = f"{message}; its successor is {successor.id}"

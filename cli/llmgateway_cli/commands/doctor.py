@@ -16,6 +16,7 @@ from llmgateway_cli.diagnosis.local_checks import (
 )
 from llmgateway_cli.diagnosis.service_checks import ServiceChecks
 from llmgateway_cli.errors import CliError
+from llmgateway_cli.values import show_many
 
 
 @click.command(cls=ClientCommand)
@@ -36,7 +37,7 @@ def doctor(context: ClientContext, /) -> None:
     else:
         context.output.fields([line for finding in findings for line in lines_of(finding)])
     if errors:
-        raise CliError(f"{errors} of {len(findings)} checks found an error.", "The remedies are above.")
+        raise CliError(f"{errors} of {show_many(len(findings), 'check')} found an error.", "The remedies are above.")
     context.output.success(f"No errors; warnings: {warnings}.")
 
 

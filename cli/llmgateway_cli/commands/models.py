@@ -19,7 +19,7 @@ from llmgateway_cli.command_lines import ClientCommand, suggestion
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.tables import Column
-from llmgateway_cli.values import NO_VALUE, amount_text, show_number
+from llmgateway_cli.values import NO_VALUE, amount_text, show_many, show_number
 
 PER_MILLION = 1_000_000
 COLUMNS = (
@@ -70,7 +70,7 @@ def models(
         return
     context.output.table(COLUMNS, [row_of(entry) for entry in shown])
     hint = "" if available else " --available shows those that can be called now."
-    context.output.info(f"{len(shown)} of {len(entries)} models.{hint}")
+    context.output.info(f"{len(shown)} of {show_many(len(entries), 'model')}.{hint}")
 
 
 def row_of(entry: Entry) -> tuple[str, ...]:

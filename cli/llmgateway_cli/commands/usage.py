@@ -24,7 +24,7 @@ from llmgateway_cli.plots import plot_lines
 from llmgateway_cli.shapes import list_of, text_of
 from llmgateway_cli.tables import Column
 from llmgateway_cli.usage_totals import Totals, breakdown_of, merged_rows, total_of
-from llmgateway_cli.values import read_date, show_number, show_time, show_usd
+from llmgateway_cli.values import read_date, show_many, show_number, show_time, show_usd
 
 RANGES = ("1h", "4h", "24h", "7d", "30d", "365d")
 SOURCE_RANGES = ("7d", "30d")
@@ -143,7 +143,7 @@ def read_window(
     if days is not None:
         if not (days.isascii() and days.isdigit()) or int(days) < 1:
             raise CliError(f"--days {days!r} is not a number of days.", "Give 1 or more.")
-        return {"days": int(days)}, f"last {int(days)} days"
+        return {"days": int(days)}, f"last {show_many(int(days), 'day')}"
     chosen = span or DEFAULT_RANGE
     return {"timeRange": chosen}, f"last {chosen}"
 

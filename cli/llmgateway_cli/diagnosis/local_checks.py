@@ -10,6 +10,7 @@ from llmgateway_cli.context import ClientContext
 from llmgateway_cli.diagnosis.findings import OK, WARNING, Finding, failed
 from llmgateway_cli.errors import CliError
 from llmgateway_cli.settings import API_KEY, API_URL, DASHBOARD_URL, GATEWAY_URL, KEY_VARIABLE, LOOPBACK_HOSTS
+from llmgateway_cli.values import show_many
 
 GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 BASES = {API_URL: "management API", DASHBOARD_URL: "pages", GATEWAY_URL: "models"}
@@ -30,7 +31,7 @@ def check_configuration(context: ClientContext) -> Iterator[Finding]:
             yield Finding(
                 "configuration", WARNING, f"Other users may read {path}, which has secrets.", f"chmod {mode} {path}"
             )
-    content = f"{len(stored)} settings" if stored else "no settings yet"
+    content = show_many(len(stored), "setting") if stored else "no settings yet"
     own = f", {len(agents)} own agents" if agents else ""
     yield Finding("configuration", OK, f"{settings.config_file}: {content}{own}.")
 

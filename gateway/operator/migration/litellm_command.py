@@ -38,6 +38,7 @@ from gateway.operator.migration.litellm_models import (
     write_toml,
 )
 from gateway.operator.output import AS_JSON, is_json, only_one, print_json, printable
+from gateway.runtime.plurals import many
 from gateway.surfaces.visitors.tabular import write_cell
 from gateway.worker.services import Services
 
@@ -149,7 +150,7 @@ def _tell_row(kind: str, row: Row, report: MigrationReport) -> None:
     limits = describe_limits(row, report, name)
     report.taken.append(f"{name}{limits}")
     if kind == "team" and row.get("members_with_roles"):
-        report.todo.append(f"{name}: invite its {len(row['members_with_roles'])} members (docs/console.md)")
+        report.todo.append(f"{name}: invite {many(len(row['members_with_roles']), 'member')} (docs/console.md)")
     if row.get("soft_budget"):
         report.replaced.append(f"{name}: soft_budget: alerts come at shares of a limit (docs/limits.md)")
     for member in sorted(set(row) - READ - {"soft_budget"}):

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from gateway.callers.permissions import Permission
 from gateway.errors import Forbidden, GatewayError, InvalidRequest
 from gateway.limits.periods import UNITS
-from gateway.plurals import many, plural
+from gateway.runtime.plurals import many, plural
 from gateway.surfaces.console.assets import asset_path
 from gateway.surfaces.console.kept_choices import link_page, read_choices
 from gateway.surfaces.console.page_help import HELP

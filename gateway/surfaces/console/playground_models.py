@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from gateway.callers.authentication import Caller
 from gateway.neutral.request import AUTO, SMART
+from gateway.runtime.plurals import many
 from gateway.surfaces.console.model_rows import CAPABILITIES, ModelRow, list_rows, write_price
 from gateway.worker.services import Services
 
@@ -50,7 +51,7 @@ def list_choices(services: Services, caller: Caller) -> dict[str, list[dict[str,
 def _list_names(services: Services, caller: Caller) -> list[dict[str, object]]:
     """Return the names that choose a model for each request."""
     known = services.routing.routes.names_of(caller.organization_id, caller.project_id)
-    own = {name: f"A route of the organization: {len(route.models)} models." for name, route in known}
+    own = {name: f"A route of the organization: {many(len(route.models), 'model')}." for name, route in known}
     named = {name: (label, own.get(name, about)) for name, (label, about) in PSEUDO.items()}
     named |= {name: (name, about) for name, about in own.items() if name not in named}
     return [{"id": name, "name": label, "about": about, "does": []} for name, (label, about) in named.items()]

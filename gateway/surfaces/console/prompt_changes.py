@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 from msgspec import Struct
 
+from gateway.runtime.plurals import many
 from gateway.surfaces.console.shown_conversation import (
     MAX_NAME,
     SAID,
@@ -199,12 +200,12 @@ def _list_changes(old: Sequence[PromptUnit], new: Sequence[PromptUnit], kept: in
     if common == len(earlier):
         return
     if common == len(later):
-        yield PromptChange("removed", f"{len(earlier) - common} parts of messages at the end")
+        yield PromptChange("removed", f"{many(len(earlier) - common, 'part')} of messages at the end")
         return
     one, other = earlier[common], later[common]
     yield PromptChange("changed", _describe(other), *_excerpts(one.text, other.text))
     if len(later) < len(earlier):
-        yield PromptChange("removed", f"{len(earlier) - len(later)} parts of earlier messages")
+        yield PromptChange("removed", f"{many(len(earlier) - len(later), 'part')} of earlier messages")
 
 
 def _of(units: Sequence[PromptUnit], group: str) -> list[PromptUnit]:

@@ -12,6 +12,7 @@ from gateway.accounts.service_accounts import is_service_account_token
 from gateway.accounts.sessions import NewSession, SessionInfo
 from gateway.admin.sign_in import PendingSignIn
 from gateway.errors import InvalidRequest, Unauthenticated
+from gateway.runtime.plurals import many
 from gateway.surfaces.management.access_groups import SIGNED_IN
 from gateway.surfaces.management.answers import DoneAnswer, IdentityAnswer, InvitationAnswer, MemberAnswer, UserAnswer
 from gateway.surfaces.management.managed_operation import ListPageQuery, ManagedCall, managed, public
@@ -303,7 +304,7 @@ def end_session(call: ManagedCall[None]) -> None:
 def sign_out_everywhere(call: ManagedCall[None]) -> DoneAnswer:
     """End all your sessions, including this one, and pending sign-ins of devices."""
     count = call.management.sessions.close_others(call.actor)
-    return DoneAnswer(f"Signed out everywhere: {count} sessions ended.")
+    return DoneAnswer(f"Signed out everywhere: {many(count, 'session')} ended.")
 
 
 def show_factor(call: ManagedCall[None]) -> SecondFactorAnswer:

@@ -189,7 +189,7 @@ const playgroundAnswers = (() => {
         item.append(markdownElements.link(source.url ?? "", [source.title || source.url || "Source"]));
         list.append(item);
       }
-      box.append(make("summary", `${sources.length} sources`), list);
+      box.append(make("summary", `${sources.length} ${sources.length === 1 ? "source" : "sources"}`), list);
       return box;
     }
 

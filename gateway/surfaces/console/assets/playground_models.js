@@ -76,7 +76,7 @@ class ModelPicker {
     this.list.replaceChildren(...rows);
     const all = this.models?.[this.mode]?.length ?? 0;
     this.note.textContent = !all ? "Your key can call no model of this kind."
-      : found.length > ModelPicker.SHOWN ? `${found.length} models. Type to find others.` : `${found.length} of ${all} models`;
+      : found.length > ModelPicker.SHOWN ? `${found.length} models. Type to find others.` : `${found.length} of ${all} ${all === 1 ? "model" : "models"}`;
     const current = rows.find((row) => row.dataset.id === this.current) ?? rows[0];
     this.mark(typed ? rows[0] : current);
   }

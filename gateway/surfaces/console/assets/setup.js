@@ -36,7 +36,7 @@
 
   function describe(name, {answer, read}, began) {
     const ms = `${Math.round(performance.now() - began).toLocaleString()} ms`;
-    if (name === "mcp") return `Works: ${read.result.tools.length} tools in ${ms}.`;
+    if (name === "mcp") return `Works: ${read.result.tools.length} ${read.result.tools.length === 1 ? "tool" : "tools"} in ${ms}.`;
     return `Works: ${answer.headers.get("x-llmgateway-provider") || model} answered in ${ms}.`;
   }
 
