@@ -9,16 +9,20 @@ PIECE_BYTES = 1 << 18
 
 
 class FileForm:
-    """A multipart form with texts and one file (RFC 7578). Its length is known before it is sent."""
+    """A multipart form with texts and one file (RFC 7578), or `size` bytes of it from the byte `start`. Its length is
+    known before it is sent."""
 
-    def __init__(self, fields: Mapping[str, str], name: str, path: Path) -> None:
+    def __init__(
+        self, fields: Mapping[str, str], name: str, path: Path, start: int = 0, size: int | None = None
+    ) -> None:
         self._boundary = secrets.token_hex(16)
         self._path = path
+        self._start = start
         self._head = b"".join(self._text(key, value) for key, value in fields.items()) + self._part(
             f'name="{name}"; filename="{_quoted(path.name)}"\r\nContent-Type: application/octet-stream'
         )
         self._end = f"\r\n--{self._boundary}--\r\n".encode()
-        self.size = path.stat().st_size
+        self.size = path.stat().st_size - start if size is None else size
 
     @property
     def content_type(self) -> str:
@@ -30,7 +34,10 @@ class FileForm:
     def __iter__(self) -> Iterator[bytes]:
         yield self._head
         with self._path.open("rb") as file:
-            while piece := file.read(PIECE_BYTES):
+            file.seek(self._start)
+            left = self.size
+            while piece := file.read(min(left, PIECE_BYTES)):
+                left -= len(piece)
                 yield piece
         yield self._end
 

@@ -13,7 +13,7 @@ from typing import Any, TextIO, TypeVar
 import click
 
 from llmgateway_cli.errors import CliError
-from llmgateway_cli.progress import Progress
+from llmgateway_cli.progress import LiveLine, Progress
 from llmgateway_cli.settings import Settings
 from llmgateway_cli.tables import Column, clean, field_lines, layout, plain_lines, records
 
@@ -122,6 +122,10 @@ class Output:
     def progress(self, text: str) -> Progress:
         """Return a context manager that shows `text` and the seconds once its block takes more than one."""
         return Progress(text, sys.stderr)
+
+    def live(self) -> LiveLine:
+        """Return a context manager with a line that shows how far something is; silent with --json."""
+        return LiveLine(sys.stderr, self.info, self.as_json)
 
     def _notice(self, level: str, text: str) -> None:
         label = f"{level}: "

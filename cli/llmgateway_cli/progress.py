@@ -1,9 +1,10 @@
-"""A line on the terminal that shows that the program waits."""
+"""A line on the terminal that shows that the program waits, or how far something is."""
 
 import itertools
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
@@ -51,3 +52,35 @@ class Progress:
     def _write(self, text: str) -> None:
         self._stream.write(f"\r{text}")
         self._stream.flush()
+
+
+class LiveLine:
+    """A line that later ones replace on a terminal; on a pipe each different one is a notice of its own (`note`)."""
+
+    def __init__(self, stream: TextIO, note: Callable[[str], None], silent: bool) -> None:
+        self._stream = stream
+        self._note = note
+        self._silent = silent
+        self._last = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._last and self._stream.isatty() and not self._silent:
+            self._stream.write("\n")
+            self._stream.flush()
+
+    def show(self, text: str) -> None:
+        if self._silent or text == self._last:
+            return
+        if self._stream.isatty():
+            width = shutil.get_terminal_size().columns - 1
+            shown = text[:width]
+            self._stream.write(f"\r{shown}{' ' * max(0, min(len(self._last), width) - len(shown))}")
+            self._stream.flush()
+        else:
+            self._note(text)
+        self._last = text

@@ -9,8 +9,12 @@ from harness.fake_service import FakeService
 
 from gateway.batches.batch_table import ENDED
 from gateway.guardrails import rule_sets
+from gateway.jobs import response_jobs
+from gateway.neutral.videos import FINAL_STATES
 from gateway.surfaces.openai import batches as batches_module
 from gateway.surfaces.openai import files as files_module
+from gateway.videos.job_table import RUNNING as VIDEO_RUNNING
+from llmgateway_cli import job_views
 from llmgateway_cli.commands import files, guardrails, jobs
 from llmgateway_cli.main import COMMANDS, main
 
@@ -91,4 +95,6 @@ def test_choices_of_commands_are_those_of_the_gateway() -> None:
     assert guardrails.PLACES == rule_sets.PLACES
     assert files.PURPOSES == files_module.PURPOSES
     assert jobs.ENDPOINTS == batches_module.ENDPOINTS
-    assert set(jobs.RUNNING) == set(batches_module.STATES) - ENDED
+    ended = ENDED | FINAL_STATES | response_jobs.FINAL
+    known = {*batches_module.STATES, *VIDEO_RUNNING, response_jobs.QUEUED, response_jobs.IN_PROGRESS, "canceling"}
+    assert set(job_views.RUNNING) == known - ended

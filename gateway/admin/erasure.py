@@ -413,6 +413,8 @@ def _end_jobs(database: Database, member_id: str) -> bool:
                 "completed_at = ?, due_at = NULL, request = '' WHERE id = ?"
             )
             database.change_rows(sql, (ENDED_LONG_AGO, ident))
+    # What the member stored in the console.
+    database.change_rows(f"UPDATE stored_file SET expires_at = {now} WHERE api_key = ?", (member_id,))
     return ended
 
 

@@ -374,9 +374,8 @@ def _epoch_at_rest(current: Installation) -> int:
         return 0
     workers = Control.observer(database).live_epochs()
     if workers:
-        raise Conflict(
-            f"{many(len(workers), 'worker')} {plural(len(workers), 'uses', 'use')} this database. Stop the gateway first."
-        )
+        using = f"{many(len(workers), 'worker')} {plural(len(workers), 'uses', 'use')}"
+        raise Conflict(f"{using} this database. Stop the gateway first.")
     return int(database.read(lambda: database.execute("SELECT epoch FROM control WHERE id = 1").fetchone()[0]))
 
 

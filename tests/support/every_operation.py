@@ -371,6 +371,27 @@ WORK = (
         "/projects/{first_project}/batches/{batch_id}/cancel",
         of="/projects/{project_id}/batches/{batch_id}/cancel",
     ),
+    Step("GET", "/projects/{first_project}/jobs", of="/projects/{project_id}/jobs"),
+    Step("GET", "/projects/{first_project}/jobs/{batch_id}", of="/projects/{project_id}/jobs/{job_id}"),
+    Step("GET", "/projects/{first_project}/jobs/{batch_id}/errors", of="/projects/{project_id}/jobs/{job_id}/errors"),
+    Step(
+        "GET",
+        "/projects/{first_project}/jobs/{batch_id}/content",
+        query="content=input",
+        of="/projects/{project_id}/jobs/{job_id}/content",
+    ),
+    Step(
+        "POST", "/projects/{first_project}/jobs/{batch_id}/cancel", of="/projects/{project_id}/jobs/{job_id}/cancel"
+    ),
+    Step("GET", "/projects/{first_project}/files", of="/projects/{project_id}/files"),
+    Step("GET", "/projects/{first_project}/files/{input_file_id}", of="/projects/{project_id}/files/{file_id}"),
+    Step(
+        "GET",
+        "/projects/{first_project}/files/{input_file_id}/content",
+        of="/projects/{project_id}/files/{file_id}/content",
+    ),
+    Step("GET", "/orgs/{organization_id}/file-usage"),
+    Step("DELETE", "/projects/{first_project}/files/{input_file_id}", of="/projects/{project_id}/files/{file_id}"),
     Step("PATCH", "/projects/{project_id}/session-budget", {"sessionBudget": "5"}),
     Step("GET", "/projects/{project_id}/session-budget"),
     Step("PATCH", "/keys/api/{key_id}/session-budget", {"sessionBudget": "0.50", "runBudget": "2"}),

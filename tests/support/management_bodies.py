@@ -5,6 +5,7 @@ from typing import Any
 
 from gateway.accounts.identities import insert_identity, list_identities
 from gateway.batches.batch_table import BatchTask
+from gateway.files.project_files import NewFile
 from gateway.oauth.grant_values import Consent
 
 VARIABLE = re.compile(r"<(?:path:)?(\w+)>")
@@ -143,6 +144,8 @@ def furnish(tenants, name: str) -> dict[str, str]:
         "skill_id": skill,
         "log_id": retain(tenants, owner),
         "batch_id": begin_batch(tenants, owner),
+        "job_id": begin_batch(tenants, owner),
+        "file_id": store_file(tenants, owner),
         "agent_session": f"session-of-{owner.user_id}",
         "name": "mine",
         "token_id": tenants.ok("POST", f"{org}/scim/tokens", owner, {"name": "Spare"})["token"]["id"],
@@ -163,6 +166,13 @@ def furnish(tenants, name: str) -> dict[str, str]:
         "session_id": tenants.services.management.sessions.list_sessions(owner.user_id)[0].id,
         "provider_key": tenants.ok("POST", "/keys/provider", owner, provider_key)["providerKey"]["id"],
     }
+
+
+def store_file(tenants, owner) -> str:
+    """Store a file in the owner's project and return its id."""
+    services = tenants.services
+    caller = services.accounts.authentication.caller_of_key(owner.key.info.id)
+    return services.engine.files.create(caller, NewFile("a.txt", "text/plain", "user_data"), 3, [b"tea"]).id
 
 
 def begin_batch(tenants, owner) -> str:

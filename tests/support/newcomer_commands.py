@@ -95,6 +95,15 @@ MANAGE = {
         batches list {project}
         1 | batches show {project} batch_unknown
         1 | batches cancel {project} batch_unknown
+        project-jobs list {project} --kind batch
+        1 | project-jobs show {project} batch_unknown
+        1 | project-jobs cancel {project} batch_unknown
+        1 | project-jobs download {project} batch_unknown --content errors
+        files list {project} --purpose batch
+        files usage
+        1 | files show {project} file_unknown
+        1 | files download {project} file_unknown
+        1 | files delete {project} file_unknown
         rates set key {key} requests 60
         rates show
         rates clear key {key}

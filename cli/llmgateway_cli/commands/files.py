@@ -1,5 +1,6 @@
 """`files`: files that the gateway stores for requests and batches."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from llmgateway_cli.tables import Column
 from llmgateway_cli.values import NO_VALUE, show_number, show_second
 
 PATH = "/v1/files"
+UPLOADS = "/v1/uploads"
+PART_BYTES = 32 << 20  # a larger file is uploaded in parts of this size
 PURPOSES = ("assistants", "batch", "evals", "fine-tune", "user_data", "vision")
 MAX_FILES = 10_000
 COLUMNS = (
@@ -98,13 +101,42 @@ def upload(context: ClientContext, path: Path, purpose: str) -> dict[str, Any]:
     """Store a file and return it. Raises CliError for one that cannot be read."""
     if not path.is_file():
         raise CliError(f"There is no file {path}.", "Name an existing file.")
-    return object_of(context.client.gateway_upload(PATH, FileForm({"purpose": purpose}, "file", path)))
+    size = path.stat().st_size
+    if size > PART_BYTES:
+        return _upload_in_parts(context, path, purpose, size)
+    with context.output.progress(f"Uploading {path.name}"):
+        return object_of(context.client.gateway_upload(PATH, FileForm({"purpose": purpose}, "file", path)))
+
+
+def _upload_in_parts(context: ClientContext, path: Path, purpose: str, size: int) -> dict[str, Any]:
+    """Store a file that is too large for one form; an upload that fails is cancelled."""
+    about = {"bytes": size, "filename": path.name, "mime_type": "application/octet-stream", "purpose": purpose}
+    upload_id = text_of(object_of(context.client.gateway("POST", UPLOADS, body=about)), "id")
+    place = f"{UPLOADS}/{checked_id(upload_id)}"
+    starts = range(0, size, PART_BYTES)
+    parts = []
+    try:
+        for number, start in enumerate(starts, 1):
+            form = FileForm({}, "data", path, start, min(PART_BYTES, size - start))
+            with context.output.progress(f"Uploading part {number} of {len(starts)} of {path.name}"):
+                parts.append(text_of(object_of(context.client.gateway_upload(f"{place}/parts", form)), "id"))
+        done = context.client.gateway("POST", f"{place}/complete", body={"part_ids": parts})
+    except (CliError, KeyboardInterrupt):
+        with suppress(CliError):
+            context.client.gateway("POST", f"{place}/cancel")
+        raise
+    return object_of(done, "file")
 
 
 def download(context: ClientContext, ident: str, path: Path) -> None:
     """Write the content of a file. Raises CliError where that is not possible."""
+    download_from(context, f"{PATH}/{checked_id(ident)}/content", ident, path)
+
+
+def download_from(context: ClientContext, address: str, ident: str, path: Path) -> None:
+    """Write what an address of the inference API answers. Raises CliError where that is not possible."""
     try:
-        size = write_pieces(context.client.gateway_download(f"{PATH}/{checked_id(ident)}/content"), path)
+        size = write_pieces(context.client.gateway_download(address), path)
     except OSError as error:
         raise CliError(f"{path} could not be written: {error.strerror}.", "Choose another one with --output.") from None
     if context.output.as_json:

@@ -1,23 +1,38 @@
-"""`jobs`: batches of requests, with their progress and cost."""
+"""`jobs`: batches, videos and background responses, with their progress, cost, errors and results."""
 
+import json
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 
 from llmgateway_cli.command_lines import ClientGroup
-from llmgateway_cli.commands.files import checked_id, download, output_option, upload
+from llmgateway_cli.commands.files import checked_id, download, download_from, output_option, upload
 from llmgateway_cli.context import ClientContext, IntegerOption, json_option, pass_context
-from llmgateway_cli.errors import CliError
+from llmgateway_cli.errors import CliError, HttpError
+from llmgateway_cli.file_transfer import write_pieces
+from llmgateway_cli.job_views import (
+    BATCHES,
+    MESSAGE_BATCHES,
+    VIDEOS,
+    JobView,
+    LineFailure,
+    failures_in,
+    failures_of_check,
+    place_of,
+    view,
+)
 from llmgateway_cli.shapes import list_of, object_of, text_of
 from llmgateway_cli.tables import Column
-from llmgateway_cli.values import NO_VALUE, show_number, show_second, show_usd
+from llmgateway_cli.values import NO_VALUE, show_many, show_number, show_second, show_usd
 
-PATH = "/v1/batches"
+PATH = BATCHES
 ENDPOINTS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/moderations")
-RUNNING = ("validating", "in_progress", "finalizing", "cancelling")
+LISTED = {"batch": BATCHES, "message_batch": MESSAGE_BATCHES, "video": VIDEOS}
 WATCH_S = 2.0
+MAX_FAILURES = 30  # questions in succession that fail while a job is followed
 BAR_WIDTH = 24
 COLUMNS = (
     Column("JOB"),
@@ -26,25 +41,31 @@ COLUMNS = (
     Column("FAILED", number=True, rank=2),
     Column("COST", number=True),
     Column("BOUND", number=True, rank=3),
-    Column("ENDPOINT", shorten=True, rank=4),
+    Column("ABOUT", shorten=True, rank=4),
     Column("CREATED", rank=1),
 )
+ERROR_COLUMNS = (Column("LINE", number=True), Column("CUSTOM ID", shorten=True), Column("ERROR"), Column("MESSAGE"))
 job_argument = click.argument("job")
 
 
 @click.group(cls=ClientGroup)
 def jobs() -> None:
-    """Send batches of requests, follow their progress and cost, and download the results."""
+    """Send batches, follow jobs of every kind with their progress and cost, and download results and errors."""
 
 
 @jobs.command("list")
+@click.option("--kind", type=click.Choice([*LISTED]), help="Only jobs of this kind.")
 @click.option("-n", "--limit", type=IntegerOption(1, 100), default=20, show_default=True, help="How many jobs.")
 @json_option
 @pass_context
-def list_jobs(context: ClientContext, limit: int) -> None:
-    """List batches, newest first."""
-    listed = list_of(context.client.gateway("GET", PATH, query={"limit": limit}), "data")
-    context.output.listing(listed, COLUMNS, list(map(_row, listed)), "There are no jobs.")
+def list_jobs(context: ClientContext, kind: str | None, limit: int) -> None:
+    """List batches, message batches and videos, newest first. Background responses have no list."""
+    listed = []
+    for path in [LISTED[kind]] if kind else LISTED.values():
+        listed += list_of(context.client.gateway("GET", path, query={"limit": limit}), "data")
+    listed.sort(key=lambda job: view(job).created_s or 0, reverse=True)
+    listed = listed[:limit]
+    context.output.listing(listed, COLUMNS, [_row(view(job)) for job in listed], "There are no jobs.")
 
 
 @jobs.command("send")
@@ -60,7 +81,7 @@ def send_job(context: ClientContext, path: Path, endpoint: str, up_to_limit: boo
     body: dict[str, Any] = {"input_file_id": file, "endpoint": endpoint, "completion_window": "24h"}
     if up_to_limit:
         body["metadata"] = {"up_to_limit": "true"}
-    job = object_of(context.client.gateway("POST", PATH, body=body))
+    job = object_of(context.client.gateway("POST", BATCHES, body=body))
     _show(context, _follow(context, job) if watch else job)
 
 
@@ -69,7 +90,7 @@ def send_job(context: ClientContext, path: Path, endpoint: str, up_to_limit: boo
 @json_option
 @pass_context
 def show_job(context: ClientContext, job: str) -> None:
-    """Show a batch, with the errors of its lines."""
+    """Show a job, with the reasons of one that failed."""
     _show(context, _find(context, job))
 
 
@@ -78,8 +99,22 @@ def show_job(context: ClientContext, job: str) -> None:
 @json_option
 @pass_context
 def watch_job(context: ClientContext, job: str) -> None:
-    """Follow a batch to its end."""
+    """Follow a job to its end, with a progress bar."""
     _show(context, _follow(context, _find(context, job)))
+
+
+@jobs.command("wait")
+@job_argument
+@click.option("--timeout", type=IntegerOption(1, 604_800), help="Give up after so many seconds.")
+@json_option
+@pass_context
+def wait_for_job(context: ClientContext, job: str, timeout: int | None) -> None:
+    """Wait for the end of a job. The command fails unless the job is completed."""
+    ended = _follow(context, _find(context, job), timeout)
+    _show(context, ended)
+    shown = view(ended)
+    if not shown.succeeded:
+        raise CliError(f"The job {job} is {shown.status}.", f"See `llmgateway jobs errors {job}`.")
 
 
 @jobs.command("cancel")
@@ -87,8 +122,53 @@ def watch_job(context: ClientContext, job: str) -> None:
 @json_option
 @pass_context
 def cancel_job(context: ClientContext, job: str) -> None:
-    """Cancel a batch; what ran is billed."""
-    _show(context, object_of(context.client.gateway("POST", f"{PATH}/{checked_id(job)}/cancel")))
+    """Cancel a job; what ran is billed. A video is cancelled where its provider supports that."""
+    place = place_of(job)
+    if place.startswith(VIDEOS):
+        if not view(_find(context, job)).is_running:
+            raise CliError(f"The video {job} has ended and cannot be cancelled.")
+        context.client.gateway("DELETE", place)
+        _show(context, _find(context, job))
+        return
+    _show(context, object_of(context.client.gateway("POST", f"{place}/cancel")))
+
+
+@jobs.command("errors")
+@job_argument
+@click.option("-n", "--limit", type=IntegerOption(1, 100_000), default=50, show_default=True, help="How many errors.")
+@json_option
+@pass_context
+def list_errors(context: ClientContext, job: str, limit: int) -> None:
+    """List the errors of a batch that has ended, by line."""
+    shown = _find(context, job)
+    found = failures_of_check(shown)
+    if not found:
+        path = _path_of_errors(shown)
+        if path:
+            found = list(islice(failures_in(context.client.gateway_download(path)), limit + 1))
+    rows = [_row_of(failure) for failure in found[:limit]]
+    context.output.listing(
+        [failure._asdict() for failure in found[:limit]], ERROR_COLUMNS, rows, f"No line of {job} has an error."
+    )
+    if len(found) > limit:
+        context.output.info(f"There are more than {show_many(limit, 'error')}: --limit shows more.")
+
+
+def _path_of_errors(job: dict[str, Any]) -> str:
+    """Return the address of the file with the errors of a job, "" for one without errors. Raises CliError."""
+    ident = text_of(job, "id")
+    place = place_of(ident)
+    if not place.startswith((BATCHES, MESSAGE_BATCHES)):
+        raise CliError(f"The job {ident} has no lines.", f"See `llmgateway jobs show {ident}`.")
+    if view(job).is_running:
+        raise CliError(
+            f"The job {ident} is {view(job).status}; its errors can be read once it has ended.",
+            f"Follow it with `llmgateway jobs watch {ident}`.",
+        )
+    if place.startswith(MESSAGE_BATCHES):
+        return f"{place}/results"
+    file = job.get("error_file_id")
+    return f"/v1/files/{checked_id(file)}/content" if isinstance(file, str) else ""
 
 
 @jobs.command("download")
@@ -98,65 +178,92 @@ def cancel_job(context: ClientContext, job: str) -> None:
 @json_option
 @pass_context
 def download_job(context: ClientContext, job: str, errors: bool, output: Path | None) -> None:
-    """Download the results of a batch."""
+    """Download the results of a batch, a video, or the object of a response."""
     shown = _find(context, job)
-    kind = "error" if errors else "output"
-    file = shown.get(f"{kind}_file_id")
-    if not isinstance(file, str):
-        remedy = "Show the job with `llmgateway jobs show`, or follow it with `llmgateway jobs watch`."
-        raise CliError(f"The job {job} is {text_of(shown, 'status')} and has no {kind} file.", remedy)
-    download(context, file, output or Path(f"{job}_{kind}.jsonl"))
+    place = place_of(job)
+    if errors and not place.startswith(BATCHES):
+        raise CliError(f"The job {job} has no file of errors.", f"List them with `llmgateway jobs errors {job}`.")
+    if view(shown).is_running:
+        raise _nothing_yet(job, shown, "error" if errors else "output")
+    if place.startswith(MESSAGE_BATCHES):
+        download_from(context, f"{place}/results", job, output or Path(f"{job}_output.jsonl"))
+    elif place.startswith(VIDEOS):
+        download_from(context, f"{place}/content", job, output or Path(f"{job}.mp4"))
+    elif place.startswith(BATCHES):
+        kind = "error" if errors else "output"
+        file = shown.get(f"{kind}_file_id")
+        if not isinstance(file, str):
+            raise _nothing_yet(job, shown, kind)
+        download(context, file, output or Path(f"{job}_{kind}.jsonl"))
+    else:
+        path = output or Path(f"{job}.json")
+        text = json.dumps(shown, indent=2, ensure_ascii=False).encode()
+        size = write_pieces(iter([text]), path)
+        context.output.success(f"Wrote {path} ({show_number(size)} bytes).")
+
+
+def _nothing_yet(job: str, shown: dict[str, Any], kind: str) -> CliError:
+    remedy = f"Show the job with `llmgateway jobs show {job}`, or follow it with `llmgateway jobs watch {job}`."
+    return CliError(f"The job {job} is {view(shown).status} and has no {kind} file.", remedy)
 
 
 def _find(context: ClientContext, job: str) -> dict[str, Any]:
-    return object_of(context.client.gateway("GET", f"{PATH}/{checked_id(job)}"))
+    return object_of(context.client.gateway("GET", place_of(job)))
 
 
-def _follow(context: ClientContext, job: dict[str, Any]) -> dict[str, Any]:
-    """Return the job at its end; print a line for each change until then."""
-    last = ""
-    while text_of(job, "status") in RUNNING:
-        line = _progress(job)
-        if line != last and not context.output.as_json:
-            context.output.info(line)
-        last = line
-        time.sleep(WATCH_S)
-        job = _find(context, text_of(job, "id"))
+def _follow(context: ClientContext, job: dict[str, Any], timeout_s: float | None = None) -> dict[str, Any]:
+    """Return the job at its end; show its progress until then. A service that is away for a while is asked again.
+    Raises CliError."""
+    ident = text_of(job, "id")
+    deadline = time.monotonic() + timeout_s if timeout_s else None
+    failures = 0
+    with context.output.live() as bar:
+        while view(job).is_running:
+            bar.show(_progress(view(job)))
+            if deadline is not None and time.monotonic() >= deadline:
+                raise CliError(f"The job {ident} is still {view(job).status}.", "It continues; wait again later.")
+            time.sleep(WATCH_S)
+            try:
+                job, failures = _find(context, ident), 0
+            except CliError as error:
+                failures += 1
+                if failures > MAX_FAILURES or (isinstance(error, HttpError) and error.status < 500):
+                    raise
     return job
 
 
-def _progress(job: dict[str, Any]) -> str:
+def _progress(job: JobView) -> str:
     """Return a bar with the finished part of a job, and its cost."""
-    counts = _counts(job)
-    done = counts["completed"] + counts["failed"]
-    filled = BAR_WIDTH * done // max(1, counts["total"])
+    filled = BAR_WIDTH * job.done // max(1, job.total)
     bar = "#" * filled + "." * (BAR_WIDTH - filled)
-    costs = object_of(job, "cost_details")
-    cost = f"{show_usd(costs.get('cost'))} of at most {show_usd(costs.get('bound'))}"
-    return f"[{bar}] {done}/{counts['total']} {text_of(job, 'status')}, {counts['failed']} failed, {cost}"
-
-
-def _counts(job: dict[str, Any]) -> dict[str, int]:
-    counts = object_of(job, "request_counts")
-    return {name: int(counts.get(name) or 0) for name in ("total", "completed", "failed")}
+    text = f"[{bar}] {job.done:,}/{job.total:,} {job.status}"
+    if job.failed:
+        text += f", {job.failed:,} failed"
+    if job.cost is not None:
+        text += f", {show_usd(job.cost)}"
+    if job.bound is not None:
+        text += f" of at most {show_usd(job.bound)}"
+    return text
 
 
 def _show(context: ClientContext, job: dict[str, Any]) -> None:
     if context.output.as_json:
         context.output.document(job)
         return
-    names = ("Job", "Status", "Done", "Failed", "Cost", "Bound", "Endpoint", "Created")
-    rows = list(zip(names, _row(job), strict=True))
+    names = ("Job", "Status", "Done", "Failed", "Cost", "Bound", "About", "Created")
+    rows = list(zip(names, _row(view(job)), strict=True))
     for name, member in (("Output file", "output_file_id"), ("Error file", "error_file_id")):
         if job.get(member):
             rows.append((name, text_of(job, member)))
     if job.get("provider_batches"):
         rows += [("At provider", _of_provider(part)) for part in list_of(job, "provider_batches")]
     context.output.fields(rows)
-    errors = job.get("errors")
-    for error in list_of(errors, "data") if errors else ():
-        line = f"line {error['line']}: " if error.get("line") else ""
-        context.output.warning(f"{line}{error.get('message')}")
+    for failure in failures_of_check(job) if "errors" in job else ():
+        line = f"line {failure.line}: " if failure.line else ""
+        context.output.warning(f"{line}{failure.message}")
+    error = job.get("error")
+    if isinstance(error, dict) and error.get("message"):
+        context.output.warning(str(error["message"]))
 
 
 def _of_provider(part: dict[str, Any]) -> str:
@@ -167,16 +274,19 @@ def _of_provider(part: dict[str, Any]) -> str:
     return f"{place} {progress} {part.get('id') or NO_VALUE}"
 
 
-def _row(job: dict[str, Any]) -> list[str]:
-    counts = _counts(job)
-    costs = object_of(job, "cost_details")
+def _row(job: JobView) -> list[str]:
     return [
-        text_of(job, "id"),
-        text_of(job, "status"),
-        f"{show_number(counts['completed'] + counts['failed'])}/{show_number(counts['total'])}",
-        show_number(counts["failed"]) if counts["failed"] else NO_VALUE,
-        show_usd(costs.get("cost")),
-        show_usd(costs.get("bound")),
-        text_of(job, "endpoint"),
-        show_second(job.get("created_at")),
+        job.id,
+        job.status,
+        f"{show_number(job.done)}/{show_number(job.total)}",
+        show_number(job.failed) if job.failed else NO_VALUE,
+        NO_VALUE if job.cost is None else show_usd(job.cost),
+        NO_VALUE if job.bound is None else show_usd(job.bound),
+        job.about,
+        show_second(job.created_s),
     ]
+
+
+def _row_of(failure: LineFailure) -> list[str]:
+    line = NO_VALUE if failure.line is None else show_number(failure.line)
+    return [line, failure.custom_id or NO_VALUE, failure.error or NO_VALUE, failure.message or NO_VALUE]

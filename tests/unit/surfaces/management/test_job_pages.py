@@ -11,6 +11,7 @@ from support.management import Tenants
 from support.management_bodies import begin_batch
 
 from gateway.accounts import members
+from gateway.admin.erasure import erase_member
 from gateway.batches.batch_table import BatchTask
 from gateway.files.project_files import NewFile
 from gateway.surfaces.console import file_pages, job_pages
@@ -166,3 +167,16 @@ def test_files_are_on_pages(tenants: Tenants, monkeypatch: pytest.MonkeyPatch) -
     older = re.findall(r'rel="next" href="[^"?]*(\?[^"]+)"', first)[0]
     assert "file-0" not in first and "file-0" in console.open_page(tenants, owner, f"/console/files{older}")
     assert "No files with this purpose" in console.open_page(tenants, owner, "/console/files?purpose=vision")
+
+
+def test_the_erasure_of_a_person_deletes_the_files_stored_in_the_console(tenants: Tenants) -> None:
+    owner, developer = tenants["acme owner"], tenants["acme developer"]
+    services = tenants.services
+    send(tenants, owner, name="kept.txt")
+    send(tenants, developer, name="erased.txt")
+    person = members.find_member(services.store.database, owner.organization_id, developer.user_id)
+    erase_member(services.store.database, services.store.control, person, actor="test")
+    services.accounts.erasures.finish()
+    services.engine.files.purge()
+    page = console.open_page(tenants, owner, "/console/files")
+    assert "kept.txt" in page and "erased.txt" not in page

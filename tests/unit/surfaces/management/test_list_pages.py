@@ -6,7 +6,7 @@ from typing import Any, get_origin
 import pytest
 from support.issuers import Issuer, make_key
 from support.management import Person, Tenants
-from support.management_bodies import allow, begin_batch
+from support.management_bodies import allow, begin_batch, store_file
 
 from gateway.accounts import members
 from gateway.surfaces.management.managed_operation import Action, ListPageQuery, ManagedOperation
@@ -105,8 +105,10 @@ def add(tenants: Tenants, path: str, place: str, number: int) -> None:
         tenants.ok("PUT", f"{place}/limit-{number}", owner, {"subjects": ["organization"], "amount": "5"})
     elif path == f"{ORG}/routes":
         tenants.ok("PUT", f"{place}/route-{number}", owner, {"document": {"otherwise": "gpt-4o"}})
-    elif path == "/projects/<project_id>/batches":
+    elif path in ("/projects/<project_id>/batches", "/projects/<project_id>/jobs"):
         begin_batch(tenants, owner)
+    elif path == "/projects/<project_id>/files":
+        store_file(tenants, owner)
     elif path == "/auth/sessions":
         services.management.sessions.open(owner.user_id)
     elif path == "/orgs":
