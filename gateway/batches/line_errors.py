@@ -121,7 +121,10 @@ def _of_file(parts: RunParts, port: LinePort, job: BatchJob, place: _Place, limi
             offset += len(text) + 1
             read += 1
             error = compute_if(len(text) > LARGE, port.read_error, task, text)
-            number = number + 1 if whole else (error.line or 0) if error is not None else number
+            if whole:
+                number += 1
+            elif error is not None:
+                number = error.line or 0
             # A cursor from before the end of the batch has the number of a line alone.
             if error is not None and (place.offset or not number or number > place.number):
                 errors.append(error._replace(line=number or None))
