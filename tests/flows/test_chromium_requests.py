@@ -75,3 +75,62 @@ def test_a_request_is_replayed_at_another_model_and_compared(sandbox_gateway: Lo
     assert "Both prompts are the same." in browser.run("document.body.innerText")
     assert "onerror" in browser.run("document.querySelector('.answers').innerText")
     assert browser.run("window.harmed") is None and browser.run("window.violations") == []
+
+
+TOOL_TURN = {
+    "model": "sandbox-echo",
+    "max_tokens": 500,
+    "tools": [{"name": "weather", "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}}}],
+    "messages": [
+        {"role": "user", "content": "How is the weather in Bern?"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_1", "name": "weather", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "Sunny"}]},
+    ],
+}
+TURNS = "[...document.querySelectorAll('.transcript .turn')].map(one => one.classList[1])"
+
+
+def test_a_turn_of_an_agent_is_continued_in_the_playground_and_survives_a_reload(
+    sandbox_gateway: LocalGateway, browser: Chromium
+) -> None:
+    token = add_demo_usage(sandbox_gateway)
+    address, project = sandbox_gateway.address, sandbox_gateway.project_id
+    session = {"Authorization": f"Bearer {token}"}
+    requests.patch(f"{address}/projects/{project}", json={"retention": "retain"}, headers=session, timeout=60)
+    key = {"Authorization": f"Bearer {sandbox_gateway.key}"}
+    sent = requests.post(f"{address}/v1/messages", json=TOOL_TURN, headers=key, timeout=60)
+    browser.ask("Network.setCookie", name="llmgateway.session_token", value=token, url=address)
+    browser.open(f"{address}/console/playground?request={sent.headers['x-request-id']}")
+    browser.wait_for("document.querySelector('#playground')?.dataset.ready === 'true'")
+    assert browser.run(TURNS) == ["user", "assistant", "tool"]
+    assert "weather" in browser.run("document.querySelector('#tool-list').textContent")
+    # The results of tools are answered without another message.
+    browser.run("document.querySelector('#composer').requestSubmit()")
+    browser.wait_for(f"{TURNS}.length === 4 && !document.querySelector('#send').disabled")
+    assert browser.run("document.querySelector('#mistake').hidden")
+    browser.wait_for("document.querySelector('#playground').dataset.unsaved === '0'")
+    assert "request=" not in browser.run("location.href")
+    browser.run("location.reload()")
+    browser.wait_for(f"document.querySelector('#playground')?.dataset.ready === 'true' && {TURNS}.length === 4")
+    assert browser.run("window.violations") == []
+
+
+def test_an_answer_is_shown_as_markdown_also_after_a_click_in_the_list(
+    sandbox_gateway: LocalGateway, browser: Chromium
+) -> None:
+    token = add_demo_usage(sandbox_gateway)
+    address, project = sandbox_gateway.address, sandbox_gateway.project_id
+    session = {"Authorization": f"Bearer {token}"}
+    requests.patch(f"{address}/projects/{project}", json={"retention": "retain"}, headers=session, timeout=60)
+    text = f"A **bold** word, {HOSTILE} and ![pixel](https://evil.example/pixel.png)"
+    body = {"model": "sandbox-echo", "messages": [{"role": "user", "content": text}]}
+    key = {"Authorization": f"Bearer {sandbox_gateway.key}"}
+    ident = requests.post(f"{address}/v1/chat/completions", json=body, headers=key, timeout=60).headers["x-request-id"]
+    browser.ask("Network.setCookie", name="llmgateway.session_token", value=token, url=address)
+    browser.open(f"{address}/console/logs")
+    browser.wait_for("document.readyState === 'complete' && document.querySelectorAll('tbody a.open').length > 2")
+    browser.run(f"document.querySelector('tbody a.open[href*=\"{ident}\"]').click()")
+    browser.wait_for("document.querySelector('.answer .said.markdown strong')?.textContent === 'bold'")
+    assert browser.run("document.querySelectorAll('.talk-side img').length") == 0
+    assert "onerror" in browser.run("document.querySelector('.answer').innerText")
+    assert browser.run("window.harmed") is None and browser.run("window.violations") == []

@@ -211,7 +211,8 @@ def show_session_turns(
         "tokens_plot": build_plot(steps, tokens, round_count, COLOURS),
         "cost_plot": build_plot(steps, {"Cost": [turn.cost_nusd for turn in turns]}, round_usd),
     }
-    return call.page("session.html", session, **values)
+    task = next((branch.name for branch in branches if branch.kind == MAIN and branch.name), "")
+    return call.page("session.html", task or session, session=session, **values)
 
 
 def _show_turns(call: PageCall, turns: Sequence[ShownTurn], branches: Sequence[Branch]) -> list[dict[str, Any]]:

@@ -4,12 +4,15 @@ Requests of callers may be anything, so this reader never fails: parts are recog
 does not know are shown as JSON. Nothing of a payload is interpreted as markup.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 import orjson
 from msgspec import Struct, field
+
+from gateway.routes.turns import TURNS
 
 MAX_PARTS = 200  # of a message
 MAX_TEXT = 40_000  # characters of a part
@@ -22,6 +25,7 @@ PICTURES = ("data:image/png", "data:image/jpeg", "data:image/gif", "data:image/w
 # Base64 of the first bytes of image formats, for answers that name none.
 IMAGE_STARTS = {"iVBORw0KGgo": "png", "/9j/": "jpeg", "R0lGOD": "gif", "UklGR": "webp"}
 
+OPENING = re.compile(r"\s*<([A-Za-z][\w-]{1,60})>")
 Json = dict[str, Any]
 
 
@@ -34,9 +38,9 @@ class ShownSource(Struct, frozen=True):
 
 
 class ShownPart(Struct):
-    """A part of a message. `kind` is text, reasoning, call, result, image, file, refusal, sources or json; `title` the
-    name of a tool or file; `url` a data URL of a picture; `call` the id of a call, in a call and in its result.
-    `cached`: a cache mark ends here."""
+    """A part of a message. `kind` is text, added (by an agent to what the user wrote), reasoning, call, result, image,
+    file, refusal, sources or json; `title` the name of a tool, file or tag; `url` a data URL of a picture; `call` the
+    id of a call, in a call and in its result. `cached`: a cache mark ends here."""
 
     kind: str
     text: str = ""
@@ -129,9 +133,33 @@ def read_message(item: Json) -> ShownMessage:
     if role in ("model", "chatbot"):
         role = "assistant"
     parts = list(_read_spoken(item, role))
+    if role == "user":
+        parts = [piece for part in parts for piece in split_added(part)]
     if _is_marked(item) and parts:
         parts[-1].cached = True
     return ShownMessage(role, parts[:MAX_PARTS])
+
+
+def split_added(part: ShownPart) -> Iterator[ShownPart]:
+    """Yield what an agent added before the text of a user as parts of their own, each with the name of its tag, and
+    then the text. The agents' tags are those of the table of turns."""
+    if part.kind != "text":
+        yield part
+        return
+    at = 0
+    while True:
+        found = OPENING.match(part.text, at)
+        if found is None or not found[0].lstrip().lower().startswith(TURNS.added):
+            break
+        end = part.text.find(f"</{found[1]}>", found.end())
+        if end < 0:
+            break
+        yield ShownPart("added", part.text[found.end() : end].strip(), found[1])
+        at = end + len(found[1]) + 3
+    rest = part.text[at:].lstrip("\n") if at else part.text
+    if rest.strip() or not at or part.cached or part.sources:
+        part.text = rest
+        yield part
 
 
 def _read_spoken(item: Json, role: str) -> Iterator[ShownPart]:

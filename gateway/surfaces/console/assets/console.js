@@ -185,6 +185,21 @@ document.addEventListener("htmx:beforeRequest", (event) => {
   }
 });
 
+// Scripts that a part of a page needs, which may arrive without the head of its page.
+function loadScripts() {
+  for (const place of document.querySelectorAll("[data-scripts]")) {
+    for (const source of place.dataset.scripts.split(" ")) {
+      if (document.querySelector(`script[src="${source}"]`)) continue;
+      const script = document.createElement("script");
+      script.src = source;
+      script.async = false;  // in this order
+      document.head.append(script);
+    }
+  }
+}
+loadScripts();
+document.addEventListener("htmx:afterSettle", loadScripts);
+
 document.addEventListener("htmx:afterSettle", (event) => {
   showLocalTimes(document);
   showNeighbours();

@@ -479,3 +479,21 @@ def test_deep_arguments_of_many_calls_are_not_indented() -> None:
     calls = [{"id": "x", "function": {"name": "f", "arguments": arguments}}] * 5
     shown = read({"messages": [{"role": "assistant", "tool_calls": calls}] * 300})
     assert sum(len(part.text) for message in shown.messages for part in message.parts) < 1_000_000
+
+
+def test_what_an_agent_adds_stands_apart_from_what_the_user_wrote() -> None:
+    reminder = "<system-reminder>\nToday is Monday.\n</system-reminder>"
+    content = [{"type": "text", "text": reminder}, {"type": "text", "text": f"{reminder}\n\nFix the <b>test</b>."}]
+    body = {"messages": [{"role": "user", "content": content}, {"role": "user", "content": "<doc>mine</doc>"}]}
+    shown = read_conversation(orjson.dumps(body), b"")
+    assert shown is not None
+    first, second = shown.messages
+    assert [(part.kind, part.title, part.text) for part in first.parts] == [
+        ("added", "system-reminder", "Today is Monday."),
+        ("added", "system-reminder", "Today is Monday."),
+        ("text", "", "Fix the <b>test</b>."),
+    ]
+    assert [(part.kind, part.text) for part in second.parts] == [("text", "<doc>mine</doc>")]
+    open_ended = {"messages": [{"role": "user", "content": "<system-reminder>" * 9}]}
+    shown = read_conversation(orjson.dumps(open_ended), b"")
+    assert shown is not None and [part.kind for part in shown.messages[0].parts] == ["text"]
