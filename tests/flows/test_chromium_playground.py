@@ -282,6 +282,24 @@ def test_conversations_survive_a_reload_in_the_browser_alone(
     assert browser.run("document.querySelectorAll('.turn').length") == 0
 
 
+def test_a_long_conversation_begins_with_its_newest_messages(browser: Chromium, gateway: LocalGateway) -> None:
+    said = [{"role": ("user", "assistant")[place % 2], "content": f"Message {place}"} for place in range(3_000)]
+    seed = json.dumps({"model": "gpt-4o-mini", "messages": [*said, {"role": "user", "content": "And now?"}]})
+    # The page as it arrives with a request of the log.
+    browser.ask("Network.enable")
+    browser.ask("Page.enable")
+    # Before the deferred scripts of the page.
+    fill = "const seed = document.getElementById('seed'); if (seed) seed.value = %s;"
+    script = f"document.onreadystatechange = () => {{ {fill} }};"
+    browser.ask("Page.addScriptToEvaluateOnNewDocument", source=script % json.dumps(seed))
+    open_playground(browser, gateway)
+    assert browser.run("document.querySelectorAll('.transcript .turn').length") < 100
+    assert "Message 2999" in browser.run("document.querySelector('.transcript .turn:last-child').textContent")
+    click(browser, "Show 2920 earlier messages")
+    browser.wait_for("document.querySelectorAll('.transcript .turn').length === 3000")
+    assert browser.run("document.querySelectorAll('.earlier-turns').length") == 0
+
+
 def test_tools_and_schemas_have_forms_and_calls_wait_for_their_results(browser: Chromium, upstream: FakeOpenAI) -> None:
     click(browser, "Add a tool")
     browser.run("document.querySelector('#tool-name').value = 'not a name'")

@@ -25,6 +25,7 @@ from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.request_sharing import draft_of_request, end_link, make_link, show_links
 from gateway.surfaces.console.routing_pages import describe_decision
 from gateway.surfaces.console.shown_conversation import ShownConversation, write_pretty
+from gateway.surfaces.console.shown_figures import show_time
 from gateway.surfaces.console.shown_operations import is_text, read_payload
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
 from gateway.surfaces.visitors.log_answers import show_attempt, show_request
@@ -163,7 +164,11 @@ def show_found(
         video_url = call.services.engine.videos.link_of_log(request.request_id, call.inbound.base_url)
     log: dict[str, Any] = to_builtins(show_request(request))
     names = _names_of(visitor, log)
-    facts = [(_label(name), _text(names.get(name, value))) for name, value in log.items() if _is_shown(name, value)]
+    facts = [
+        (_label(name), _show_fact(name, names.get(name, value)))
+        for name, value in log.items()
+        if _is_shown(name, value)
+    ]
     attempts = [to_builtins(show_attempt(record)) for record in request.attempts]
     decision = _find_decision(visitor, request)
     providers = {ident: one.name for ident, one in call.services.routing.catalogue.current().providers.items()}
@@ -284,6 +289,14 @@ def _label(name: str) -> str:
         return label
     words = re.sub("([A-Z])", r" \1", name).lower().replace("api key", "API key")
     return words[:1].upper() + words[1:]
+
+
+def _show_fact(name: str, value: object) -> str:
+    if name in MONEY:
+        return f"${value}"
+    if name == "expiresAt":
+        return show_time(str(value))
+    return _text(value)
 
 
 def _text(value: object) -> str:

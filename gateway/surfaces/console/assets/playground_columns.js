@@ -3,6 +3,7 @@
 
 const playgroundColumns = (() => {
   const {make, textOf, Turn, readEvents} = playgroundAnswers;
+  const SHOWN = 80;  // newest messages that are drawn at once
   const NEAR = 60;  // pixels from the end of a transcript, within which it follows the answer
   const NUMBERS = {temperature: Number, top_p: Number, max_tokens: Number, n: Number};
   const POLL_MS = 2000;
@@ -27,6 +28,7 @@ const playgroundColumns = (() => {
       this.log = this.find(".transcript");
       this.messages = [];
       this.turns = [];
+      this.whole = false;  // whether all messages are drawn
       this.controller = null;
       for (const field of this.element.querySelectorAll("[data-param]")) {
         const name = field.dataset.param;
@@ -90,12 +92,28 @@ const playgroundColumns = (() => {
     // ---- What is shown ----
 
     draw() {
-      this.turns = this.messages.map((message) => this.makeTurn(message).draw());
+      const hidden = this.whole ? 0 : Math.max(0, this.messages.length - SHOWN);
+      this.turns = this.messages.slice(hidden).map((message) => this.makeTurn(message).draw());
       this.log.replaceChildren(...this.turns.map((turn) => turn.element));
+      if (hidden) this.log.prepend(this.offerEarlier(hidden));
       if (!this.turns.length) this.log.append(make("p", this.page.hint(), "note empty-log"));
       const last = this.turns.at(-1);
       if (last?.message.role === "assistant" && last.message.tool_calls?.length) this.askResults(last);
       this.scroll(true);
+    }
+
+    // A long conversation of the log begins with its newest messages.
+    offerEarlier(count) {
+      const show = make("button", `Show ${count} earlier ${count === 1 ? "message" : "messages"}`, "small earlier-turns");
+      show.type = "button";
+      show.addEventListener("click", () => {
+        const height = this.log.scrollHeight;
+        this.whole = true;
+        this.draw();
+        this.log.scrollTop = this.log.scrollHeight - height;
+        this.log.focus();
+      });
+      return show;
     }
 
     makeTurn(message) {
