@@ -114,7 +114,7 @@ kills: .venv/test.stamp .venv/clickhouse.stamp
 # small requests beside it; prints its time, the growth of memory and the delays.
 LINES ?= 4000
 batch-kills: .venv/test.stamp
-	LINES=$(LINES) $(BIN)/pytest tests/soak/test_many_lines.py -m soak -s
+	LINES=$(LINES) $(BIN)/pytest tests/soak/$(if $(NATIVE),test_native_lines.py,test_many_lines.py) -m soak -s
 
 # Run all property tests on new examples; then the parsers of callers' and providers' data, requests that the API
 # description allows, and requests to the OAuth endpoints for FUZZ_S seconds. `make test` runs a few fixed examples of each.

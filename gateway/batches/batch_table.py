@@ -259,4 +259,4 @@ class LineRows:
         return self.database.write(lambda: int(self.database.execute(sql, (batch, batch)).rowcount))
 
     def _fetch(self, sql: str, params: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-        return self.database.read(partial(self.database.fetch, sql, params))
+        return self.database.report(partial(self.database.fetch, sql, params))

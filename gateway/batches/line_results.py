@@ -1,17 +1,45 @@
 """The answer of a line, recorded together with its usage row."""
 
 from collections.abc import Callable
-from typing import Any
 
 from gateway.billing.batch_reservation import NOT_ITS_WORKER
 from gateway.billing.retained_payload import HeldEntry
 from gateway.engine.payload_collection import Payload
 from gateway.errors import Unavailable
 from gateway.metering.usage_table import UsageRecord
-from gateway.providers.protocol import Target
+from gateway.providers.protocol import Call, Target
+from gateway.providers.upstream_calls import CallListener
+from gateway.runtime.large_files import MessageBody
+from gateway.runtime.loop_turns import low_priority_turn
 from gateway.store.journal import Row, Ticket
 
 WAIT_S = 10.0
+
+
+class LineCall:
+    """The call of a line: it waits for a turn before each step, so that requests of callers do not wait for the lines
+    that are under way together. It passes all on to the listener of a retained payload."""
+
+    def __init__(self, inner: CallListener | None) -> None:
+        self._inner = inner
+
+    def sending(self, call: Call) -> None:
+        low_priority_turn()
+        if self._inner is not None:
+            self._inner.sending(call)
+
+    def sent(self, method: str, url: str, body: bytes | MessageBody) -> None:
+        if self._inner is not None:
+            self._inner.sent(method, url, body)
+
+    def answered(self, status: int) -> None:
+        low_priority_turn()
+        if self._inner is not None:
+            self._inner.answered(status)
+
+    def received(self, data: bytes) -> None:
+        if self._inner is not None:
+            self._inner.received(data)
 
 
 class LineResult:
@@ -59,8 +87,8 @@ class LineResult:
         if self._inner is not None:
             self._inner.note_request(model, streamed)
 
-    def capture_call(self, target: Target) -> Any:
-        return self._inner.capture_call(target) if self._inner is not None else None
+    def capture_call(self, target: Target) -> LineCall:
+        return LineCall(self._inner.capture_call(target) if self._inner is not None else None)
 
     def forget(self) -> None:
         if self._inner is not None:
@@ -86,6 +114,7 @@ class LineResult:
             self._inner.close()
 
     def add(self, piece: bytes) -> None:
+        low_priority_turn()
         self._pieces.append(piece)
         if self._inner is not None:
             self._inner.add(piece)

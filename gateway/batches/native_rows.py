@@ -128,7 +128,7 @@ class ProviderBatchRows:
     def numbers(self, batch: str, diverted: bool) -> set[int]:
         """Return the numbers of the lines that parts have, and with `diverted` of those that requests are to have."""
         sql = f"SELECT number FROM {LINES} WHERE batch = ?" + ("" if diverted else f" AND part <> '{DIVERTED}'")
-        return {row[0] for row in self._database.query_rows(sql, (batch,))}
+        return {row[0] for row in self._fetch_many(sql, (batch,))}
 
     def assigned(self, batch: str, diverted: bool) -> int:
         """Return how many lines of a batch have a result or are among `numbers`."""
@@ -138,11 +138,11 @@ class ProviderBatchRows:
             f"WHERE l.batch = ? AND NOT EXISTS (SELECT 1 FROM {LINES} s WHERE s.batch = l.batch "
             f"AND s.number = l.number {only}))"
         )
-        return int(self._database.query_rows(sql, (batch, batch))[0][0])
+        return int(self._fetch_many(sql, (batch, batch))[0][0])
 
     def lines_of(self, part: str) -> dict[int, str]:
         """Return the holds of a part's lines by their numbers."""
-        return dict(self._database.query_rows(f"SELECT number, hold FROM {LINES} WHERE part = ?", (part,)))
+        return dict(self._fetch_many(f"SELECT number, hold FROM {LINES} WHERE part = ?", (part,)))
 
     def delivered(self, part: str) -> int:
         """Return how many lines of a part have their results."""
@@ -150,7 +150,7 @@ class ProviderBatchRows:
             f"SELECT COUNT(*) FROM {LINES} s JOIN batch_line l ON l.batch = s.batch AND l.number = s.number "
             "WHERE s.part = ?"
         )
-        return int(self._database.query_rows(sql, (part,))[0][0])
+        return int(self._fetch_many(sql, (part,))[0][0])
 
     def free(self, part: str, numbers: Sequence[int] | None = None) -> None:
         """Let lines of a part, None: all, be sent in another way."""
@@ -194,3 +194,7 @@ class ProviderBatchRows:
     def walk_open(self, batch: str) -> Iterator[ProviderBatchRow]:
         """Yield the parts that have not ended."""
         return (part for part in self.of_batch(batch) if part.is_open)
+
+    def _fetch_many(self, sql: str, params: tuple[Any, ...]) -> list[Any]:
+        """Return the rows of a query of all lines, which may be long: off the event loop."""
+        return self._database.report(partial(self._database.fetch, sql, params))

@@ -35,6 +35,7 @@ PREFIX = "part"
 RETRIED = frozenset((408, 429, 500, 502, 503, 504, 529))
 MAX_WAIT_S = 60.0
 MAX_CREATIONS = 6  # that fail in succession, within about 22 minutes, before a target counts as without a batch API
+PART_S = 15.0  # a batch of a provider is created so long after its first line: a crash before that begins it again
 LARGE = 1 << 16
 SEARCH_MARGIN_S = 300  # clocks of providers differ
 NOT_THERE = (404, 405, 501)
@@ -44,9 +45,10 @@ log = logging.getLogger("gateway")
 
 
 class PartBuilder:
-    """Lines for one batch of a provider, in a temporary file."""
+    """Lines for one batch of a provider, in a temporary file. It is complete at the time `until`."""
 
-    def __init__(self, target: Target, place: str, operation: str, spool_dir: str) -> None:
+    def __init__(self, target: Target, place: str, operation: str, spool_dir: str, until: float) -> None:
+        self.until = until
         self.id = ids.new(PREFIX)
         self.target = target
         self.place = place
@@ -176,10 +178,13 @@ class NativeSending:
         if codec is None or not place:
             return False
         key = (target.mapping.key, target.credential.ident, place)
+        clock = self._batch.clock
         with self._lock:
             builder = self._builders.get(key)
             if builder is None:
-                builder = PartBuilder(target, place, written.operation, self._batch.services.spool_dir)
+                builder = PartBuilder(
+                    target, place, written.operation, self._batch.services.spool_dir, clock.monotonic() + PART_S
+                )
                 self._builders[key] = builder
         name = f"{builder.id}-{line.number}"
         wire = compute_if(len(call.body) > LARGE, codec.write_line, name, call, target)
@@ -191,7 +196,9 @@ class NativeSending:
             else:
                 retry = False
                 if builder.numbers and (
-                    len(builder.lines) + len(wire) >= codec.max_bytes or len(builder.numbers) >= codec.max_lines
+                    len(builder.lines) + len(wire) >= codec.max_bytes
+                    or len(builder.numbers) >= codec.max_lines
+                    or clock.monotonic() >= builder.until
                 ):
                     full = self._builders.pop(key)
                     retry = True

@@ -1,0 +1,80 @@
+"""A batch of many lines at a provider's batch API while workers of two nodes are killed: the provider gets every line
+once, and every line has one result and is paid once. `make batch-kills NATIVE=1 LINES=50000` runs fifty thousand; the
+default is 4,000."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from support.batch_provider import BatchProvider
+from support.gateways import Start
+from support.killed_lines import Watch, httpx_of, p99_ms, run_batch
+from support.marked_calls import MarkedCalls
+from support.spending import query, reserved_nusd, until
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.skipif(not shutil.which("cc"), reason="the provider of small requests is written in C"),
+]
+
+LINES = int(os.environ.get("LINES", "4000"))
+KILL_EVERY_S = float(os.environ.get("KILL_EVERY_S", "10"))
+NODES = WORKERS = 2
+PATIENCE_S = 900 + LINES / 10
+MEMORY_GROWTH_MB = 40
+MODEL = "openai/gpt-4o-mini"
+INPUT_NUSD, OUTPUT_NUSD = 75, 300  # of a token in a batch: half of the list price
+ROWS = "SELECT request, input, output, input_nusd, output_nusd, cost_nusd, extra FROM usage WHERE tags LIKE '%batch%'"
+
+
+@pytest.fixture
+def mint(tmp_path: Path) -> MarkedCalls:
+    return MarkedCalls(tmp_path)
+
+
+def line(number: int) -> bytes:
+    body = {"model": MODEL, "max_tokens": 50, "messages": [{"role": "user", "content": f"m{number}"}]}
+    return json.dumps({"custom_id": f"m{number}", "url": "/v1/chat/completions", "body": body}).encode()
+
+
+@pytest.mark.parametrize("start", ["postgresql"], indirect=True)
+def test_a_provider_gets_every_line_once_although_workers_are_killed(
+    start: Start, mint: MarkedCalls, redis_url: str, tmp_path: Path
+) -> None:
+    more = {
+        "REDIS_URL": redis_url,
+        "GATEWAY_FILES_FOLDER": str(tmp_path / "files"),
+        "GATEWAY_BOOTSTRAP_CREDITS_USD": "1000000",
+        "LLM_OPENAI_API_KEY": "sk-upstream",
+        "LLM_OPENAI_USE_RESPONSES_API": "false",
+    }
+    with BatchProvider() as provider, mint.provide(1, 100):
+        nodes = [start(workers=WORKERS, LLM_OPENAI_BASE_URL=provider.url, **more) for _ in range(NODES)]
+        watch = Watch(nodes, KILL_EVERY_S)
+        alone = watch.probe(10)
+        data = b"\n".join(map(line, range(LINES)))
+        batch, seconds = run_batch(nodes, watch, data, PATIENCE_S, {"batch": "native"})
+        counts = provider.counts()
+    output = httpx_of(nodes[0], "GET", f"/files/{batch['output_file_id']}/content")
+    results = [json.loads(one) for one in output.text.splitlines()]
+    rows = query(nodes[0], ROWS)
+    beside = watch.waits_s
+    states = query(nodes[0], "SELECT state, COUNT(*), SUM(total) FROM provider_batch GROUP BY state")
+    print(
+        f"{LINES} lines in {seconds:.0f} s, {watch.kills} kills, {len(rows)} rows, batches of the provider {states}; "
+        f"{sum(counts['accepted'].values())} lines accepted; memory +{watch.growth_mb:.0f} MB; p99 of {len(beside)} "
+        f"small requests {p99_ms(beside):.0f} ms, alone {p99_ms(alone):.0f} ms"
+    )
+    assert batch["request_counts"] == {"total": LINES, "completed": LINES, "failed": 0}
+    assert [one["custom_id"] for one in results] == [f"m{number}" for number in range(LINES)]
+    assert counts["direct"] == 0 and counts["accepted"] == {f"m{number}": 1 for number in range(LINES)}
+    assert {bytes(row[0]).hex() for row in rows} == {one["response"]["request_id"] for one in results}
+    assert len(rows) == LINES and {json.loads(row[6])["tier"] for row in rows} == {"batch"}
+    assert [sum(row[place] for row in rows) for place in (1, 2)] == counts["tokens"]
+    assert all(row[3:6] == (row[1] * INPUT_NUSD, row[2] * OUTPUT_NUSD, row[3] + row[4]) for row in rows)
+    assert sum(row[5] for row in rows) == round(batch["cost_details"]["cost"] * 1e9)
+    assert until(lambda: reserved_nusd(nodes[0]) == 0, 300), query(nodes[0], "SELECT * FROM lease")
+    assert "The books agree." in nodes[0].manage("doctor", timeout=1800)
+    assert watch.growth_mb <= MEMORY_GROWTH_MB
