@@ -117,7 +117,7 @@ class BatchClaim:
         """Change the row and renew the claim. False when the row was changed meanwhile: by a cancellation, which `job`
         shows then, or by another worker, which has it (`lost`). Unavailable."""
         with self._lock:
-            if self.lost:
+            if self.lost or self.job.has_ended:
                 return False
             begun = self._clock.monotonic()
             due_at = self._clock.now_us() + CLAIM_US

@@ -36,11 +36,13 @@ class LineMeasured(Exception):
 
 
 class MeasuredLine:
-    """A line that is checked like any request, up to its reservation. Outside checkers read it when it is sent."""
+    """A line that is checked like any request, up to its reservation. Outside checkers and the judges of routes read it
+    when it is sent."""
 
     paced: ClassVar[bool] = False
     retains: ClassVar[bool] = False
     asks_checkers: ClassVar[bool] = False
+    asks_judges: ClassVar[bool] = False
 
     def __init__(self, mode: str = "") -> None:
         self.mode = mode  # AUTO, NATIVE, or "" for a line that is sent as a request
@@ -58,6 +60,7 @@ class SentLine:
     paced: ClassVar[bool] = True
     retains: ClassVar[bool] = True
     asks_checkers: ClassVar[bool] = True
+    asks_judges: ClassVar[bool] = True
 
     def __init__(self, funds: "BatchFunds | None") -> None:
         self._funds = funds
@@ -123,6 +126,7 @@ class DeliveredLine(SentLine):
     because the provider has billed it."""
 
     paced: ClassVar[bool] = False
+    asks_judges: ClassVar[bool] = False  # its model is known
 
     def __init__(self, funds: "BatchFunds", target: Any, reply: Any) -> None:
         super().__init__(funds)

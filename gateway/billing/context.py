@@ -284,11 +284,13 @@ class Guard(Protocol):
 class CreatedJob(Protocol):
     """Interface of the job that a request creates (job_reservation.py), or of the line of a batch that it is
     (batch_reservation.py). `paced`: it counts in rate limits; `retains`: its payload is retained for a fee;
-    `asks_checkers`: the outside checkers of guardrails read it, which may cost money."""
+    `asks_checkers`: the outside checkers of guardrails read it, which may cost money, `asks_judges`: so do the models
+    that judge its difficulty for a route."""
 
     paced: ClassVar[bool]
     retains: ClassVar[bool]
     asks_checkers: ClassVar[bool]
+    asks_judges: ClassVar[bool]
 
     def reserve(self, spending: Spending, payer: Payer, cost_bound: CostBound) -> Reservation: ...
 

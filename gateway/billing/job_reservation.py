@@ -88,6 +88,7 @@ class PendingJob:
     paced: ClassVar[bool] = True
     retains: ClassVar[bool] = False
     asks_checkers: ClassVar[bool] = True
+    asks_judges: ClassVar[bool] = True
 
     def __init__(self, holds: Holds, ident: str, inserts: Sequence[Row], deletes: Sequence[Row]) -> None:
         self.holds = holds

@@ -112,7 +112,8 @@ class ModelRoutes:
         )
         judged: list[JudgedDifficulty] = []
         if route.judge is not None and self.judge is not None:
-            seen.judge = partial(self._ask, self.judge, context, route.judge, judged, remember)
+            may_ask = remember and (context.job is None or context.job.asks_judges)
+            seen.judge = partial(self._ask, self.judge, context, route.judge, judged, may_ask)
         rule = route.choose(seen)
         session = (context.session or request.options.session)[:MAX_SESSION_LENGTH]
         models = rule.pick(f"{route.name}\0{session or context.request_id}")

@@ -22,6 +22,9 @@ from fakes.batch_desk import BatchFake, KeptBatch, form_of
 from fakes.openai_checks import Refused as OpenAIRefused
 from fakes.openai_checks import check_body
 from fakes.published_types import check
+from fakes.responses import Answer as ResponsesAnswer
+from fakes.responses import FakeResponse, said
+from fakes.responses_checks import check_request as check_response
 from fakes.server import RecordedCall, headers_of, send_json
 from pydantic import ValidationError
 
@@ -137,6 +140,8 @@ class FakeOpenAIBatches(BatchFake, openai_fake.FakeOpenAI):
         return [(line["custom_id"], line["body"]) for line in lines]
 
     def answer_line(self, endpoint: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if endpoint == "/v1/responses":
+            return self._respond_to_line(body)
         if endpoint != "/v1/chat/completions":
             return 200, OTHERS[endpoint] | {"model": body["model"]}
         try:
@@ -149,6 +154,17 @@ class FakeOpenAIBatches(BatchFake, openai_fake.FakeOpenAI):
             return answer.status, json.loads(openai_fake._error(answer))
         call.usage = openai_fake._usage(answer, body)
         return 200, openai_fake._whole(answer, call)
+
+    def _respond_to_line(self, body: dict[str, Any]) -> tuple[int, Any]:
+        environ = {"PATH_INFO": "/v1/responses", "REQUEST_METHOD": "POST"}
+        headers = {"authorization": "Bearer sk-upstream", "content-type": "application/json"}
+        sealed: set[str] = set()
+        try:
+            check_response(environ, headers, json.dumps(body).encode(), sealed)
+        except OpenAIRefused as refused:
+            return refused.status, refused.body
+        answer = self.next_answer(ResponsesAnswer(said("Hello.")))
+        return 200, FakeResponse(answer, body, next(self.desk.numbers), sealed).response()
 
     def _show(self, batch: KeptBatch) -> dict[str, Any]:
         words = {"working": "in_progress", "ended": "completed", "canceled": "cancelled"}

@@ -413,6 +413,15 @@ def test_a_claim_of_an_earlier_version_is_not_ended_by_what_stands_beside_it(cli
     assert batches.rows.find(batch.id).due_at == until
 
 
+def test_a_late_renewal_changes_nothing_of_a_batch_that_has_ended(client: OpenAI, gateway: Tenant):
+    batches = gateway.services.engine.batches
+    done = run(gateway, client, begin(client, [chat_line(1)]).id)
+    ended = batches.rows.find(done.id)
+    claim = batch_runs.BatchClaim(batches.rows, ended, gateway.services.clock)
+    assert not claim.move(done=0)  # its sums were read before the end
+    assert batches.rows.find(done.id) == ended
+
+
 def message(custom_id: str, *parts: dict) -> dict:
     content = [{"type": "text", "text": "Hello!"}, *parts]
     params = {"model": MODEL, "max_tokens": 20, "messages": [{"role": "user", "content": content}]}

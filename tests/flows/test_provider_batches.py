@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import anthropic
 import openai
 import pytest
-from fakes.anthropic import Answer as MessageAnswer
-from fakes.google import Answer as GoogleAnswer
-from fakes.message_batches import FakeAnthropicBatches, FakeGoogleBatches
-from fakes.mistral import KEY as MISTRAL_KEY
-from fakes.mistral import Answer as MistralAnswer
 from fakes.openai import Answer
-from fakes.openai_batches import FakeAzureBatches, FakeMistralBatches, FakeOpenAIBatches
 from openai import OpenAI
 from support.batch_books import settled
+from support.provider_batches import (
+    VENDORS,
+    Vendor,
+    assert_half_price,
+    begin,
+    begin_held,
+    chat_line,
+    is_creation,
+    output,
+    run,
+    shorten_waits,
+)
 from support.shared import Share, Tenant, usage_of
 
 from gateway.accounts import guardrail_changes, keys
@@ -29,75 +35,11 @@ from gateway.errors import Unavailable
 from gateway.guardrails.rule_sets import GuardrailRule
 from gateway.limits.budgets import Limits
 from gateway.limits.limit_rules import read_subject
-from gateway.metering.usage_table import UsageRecord
-
-
-class Vendor(NamedTuple):
-    """A provider with a batch API: its fake, its environment, a model that it alone serves, and an answer of its
-    form."""
-
-    name: str
-    fake: type
-    environment: dict[str, str]
-    model: str
-    answer: Any
-
-
-VENDORS = {
-    "openai": Vendor(
-        "openai",
-        FakeOpenAIBatches,
-        {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_USE_RESPONSES_API": "false"},
-        "openai/gpt-4o-mini",
-        Answer,
-    ),
-    "anthropic": Vendor(
-        "anthropic",
-        FakeAnthropicBatches,
-        {"LLM_ANTHROPIC_API_KEY": "sk-ant-upstream"},
-        "anthropic/claude-sonnet-4-5",
-        MessageAnswer,
-    ),
-    "google-ai-studio": Vendor(
-        "google-ai-studio",
-        FakeGoogleBatches,
-        {"LLM_GOOGLE_AI_STUDIO_API_KEY": "AIza-upstream"},
-        "google-ai-studio/gemini-2.5-flash",
-        GoogleAnswer,
-    ),
-    "mistral": Vendor(
-        "mistral",
-        FakeMistralBatches,
-        {"LLM_MISTRAL_API_KEY": MISTRAL_KEY},
-        "mistral/mistral-small-latest",
-        MistralAnswer,
-    ),
-    "azure": Vendor(
-        "azure",
-        FakeAzureBatches,
-        {
-            "LLM_AZURE_API_KEY": "azure-test-key",
-            "LLM_AZURE_BATCH_DEPLOYMENT": "{model}-batch",
-            "LLM_AZURE_USE_RESPONSES_API": "false",
-        },
-        "azure/gpt-4o-mini",
-        Answer,
-    ),
-}
 
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_runs, "FIRST_WAIT_S", 0.01)
-    monkeypatch.setattr(batch_runs, "MAX_WAIT_S", 0.05)
-    monkeypatch.setattr(batch_runs, "STEP_S", 0.01)
-    monkeypatch.setattr(batch_runs, "TROUBLE_WAIT_S", 0.05)
-    monkeypatch.setattr(native_results, "FIRST_POLL_S", 0.02)
-    monkeypatch.setattr(native_results, "MAX_POLL_S", 0.05)
-    monkeypatch.setattr(native_parts, "FIRST_POLL_S", 0.02)
-    monkeypatch.setattr(native_parts, "MAX_TROUBLE_S", 0.1)
-    monkeypatch.setattr(native_sending, "SETTLED_S", 0.1)
-    monkeypatch.setattr(native_sending, "MAX_TROUBLE_S", 0.1)
+    shorten_waits(monkeypatch)
 
 
 @pytest.fixture
@@ -321,6 +263,34 @@ def test_an_outage_of_the_provider_loses_no_line(client: OpenAI, gateway: Tenant
     seen = len(upstream.calls)
     run(gateway, client, batch.id, lambda: len(upstream.calls) > seen + 8)
     upstream.desk.held = upstream.desk.failing = False
+    done = run(gateway, client, batch.id)
+    assert (done.status, done.request_counts.completed) == ("completed", 3), done
+    assert len([call for call in upstream.calls if is_creation(call)]) == 1 and len(usage_of(gateway)) == 3
+    settled(gateway)
+
+
+def test_an_hour_of_errors_of_the_provider_costs_few_calls_and_no_line(
+    client: OpenAI, gateway: Tenant, upstream: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """The clock of the batch moves to the next poll each time, with the waits of the product."""
+    for module in (native_parts, native_results):
+        monkeypatch.setattr(module, "FIRST_POLL_S", 2.0)
+    monkeypatch.setattr(native_parts, "MAX_TROUBLE_S", 300.0)
+    batch = begin_held(gateway, client, upstream, [chat_line(number, VENDORS["openai"]) for number in range(3)])
+    clock, began = gateway.services.engine.batches._clock, time.monotonic()
+    moved = [0.0]
+    now_us = type(clock).now_us
+    monkeypatch.setattr(type(clock), "now_us", lambda self: now_us(self) + round(moved[0] * 1e6))
+    upstream.desk.failing, upstream.desk.held = True, False
+    seen = len(upstream.calls)
+    while moved[0] < 3600 and time.monotonic() < began + 60:
+        moved[0] += 10
+        gateway.services.engine.batches.run()
+        time.sleep(0.01)
+    calls = upstream.calls[seen:]
+    assert moved[0] >= 3600 and 10 <= len(calls) <= 40, len(calls)
+    upstream.desk.failing = False
+    moved[0] += 300
     done = run(gateway, client, batch.id)
     assert (done.status, done.request_counts.completed) == ("completed", 3), done
     assert len([call for call in upstream.calls if is_creation(call)]) == 1 and len(usage_of(gateway)) == 3
@@ -636,70 +606,3 @@ def limit_key(gateway: Tenant, nusd: int) -> None:
     """Set the spending limit of the organization's key."""
     own = gateway.services.accounts.authentication.caller(gateway.key)
     gateway.services.billing.budgets.set_limits("key", own.key_id, Limits(total_nusd=nusd))
-
-
-def is_creation(call: Any) -> bool:
-    """Return whether a call created a batch."""
-    path = getattr(call, "path", "")
-    body = getattr(call, "body", None)
-    if isinstance(body, dict) and ("input_files" in body or "input_file_id" in body or "batch" in body):
-        return True
-    return path.endswith("/messages/batches") and isinstance(body, dict) and "requests" in body
-
-
-def assert_half_price(gateway: Tenant, row: UsageRecord) -> None:
-    """Check that a row has the price of a batch to the nano-dollar: half of the list price of each of its parts."""
-    catalogue = gateway.services.routing.catalogue.current()
-    mapping = next(one for one in catalogue.models[row.served].mappings if one.provider == row.provider)
-    rates = mapping.prices[-1].base if mapping.steady is None else mapping.steady
-    assert json.loads(row.extra or "{}").get("tier") == "batch"
-    half = [
-        (row.input * (rates.prompt or 0) + 10**6) // (2 * 10**6),
-        (row.output * (rates.completion or 0) + 10**6) // (2 * 10**6),
-    ]
-    assert (row.input_nusd, row.output_nusd) == tuple(half), (row, rates)
-    assert row.cost_nusd == sum(half) and row.cost_nusd > 0
-
-
-def chat_line(number: int, vendor: Vendor, **body: Any) -> dict:
-    wire = {"model": vendor.model, "messages": [{"role": "user", "content": f"Hello {number}!"}], "max_tokens": 50}
-    return {"custom_id": f"line-{number}", "method": "POST", "url": "/v1/chat/completions", "body": {**wire, **body}}
-
-
-def begin(client: OpenAI, lines: list[dict], endpoint: Any = "/v1/chat/completions", sending: str = "", **more: Any):
-    data = b"\n".join(json.dumps(line).encode() for line in lines)
-    file = client.files.create(file=("lines.jsonl", data), purpose="batch")
-    headers = {"x-llmgateway-batch": sending} if sending else {}
-    return client.batches.create(
-        input_file_id=file.id, endpoint=endpoint, completion_window="24h", extra_headers=headers, **more
-    )
-
-
-def begin_held(gateway: Tenant, client: OpenAI, upstream: Any, lines: list[dict], **more: Any) -> Any:
-    """Begin a batch that its provider has and holds back."""
-    upstream.desk.held = True
-    batch = begin(client, lines, **more)
-    run(gateway, client, batch.id, lambda: bool(upstream.desk.batches))
-    return batch
-
-
-def output(client: OpenAI, batch: Any) -> list[dict]:
-    return [json.loads(line) for line in client.files.content(batch.output_file_id).text.splitlines()]
-
-
-def run(gateway: Tenant, client: OpenAI | None, ident: str, until: Any = None) -> Any:
-    """Run the recurring job until a batch has ended, or until a condition holds."""
-    database = gateway.services.store.database
-    deadline = time.monotonic() + 40
-    while time.monotonic() < deadline:
-        gateway.services.engine.batches.run()
-        if until is not None:
-            if until():
-                return None
-        elif client is not None:
-            batch = client.batches.retrieve(ident)
-            if batch.status in ("completed", "failed", "expired", "cancelled"):
-                return batch
-        time.sleep(0.02)
-    parts = database.query_rows("SELECT * FROM provider_batch WHERE batch = ? ORDER BY id DESC LIMIT 3", (ident,))
-    raise AssertionError(parts, gateway.services.engine.batches.rows.find(ident))

@@ -6,13 +6,16 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
+import gevent
 import pytest
 from support.batch_provider import BatchProvider
-from support.gateways import Start
+from support.gateways import GatewayProcess, Start
 from support.killed_lines import Watch, httpx_of, p99_ms, run_batch
 from support.marked_calls import MarkedCalls
-from support.spending import query, reserved_nusd, until
+from support.postgres_servers import PostgresServer, open_folder
+from support.spending import SECRETS, query, reserved_nusd, until, write_mint
 
 pytestmark = [
     pytest.mark.soak,
@@ -39,6 +42,9 @@ def line(number: int) -> bytes:
     return json.dumps({"custom_id": f"m{number}", "url": "/v1/chat/completions", "body": body}).encode()
 
 
+OPENAI = {"LLM_OPENAI_API_KEY": "sk-upstream", "LLM_OPENAI_USE_RESPONSES_API": "false"}
+
+
 @pytest.mark.parametrize("start", ["postgresql"], indirect=True)
 def test_a_provider_gets_every_line_once_although_workers_are_killed(
     start: Start, mint: MarkedCalls, redis_url: str, tmp_path: Path
@@ -47,34 +53,69 @@ def test_a_provider_gets_every_line_once_although_workers_are_killed(
         "REDIS_URL": redis_url,
         "GATEWAY_FILES_FOLDER": str(tmp_path / "files"),
         "GATEWAY_BOOTSTRAP_CREDITS_USD": "1000000",
-        "LLM_OPENAI_API_KEY": "sk-upstream",
-        "LLM_OPENAI_USE_RESPONSES_API": "false",
     }
     with BatchProvider() as provider, mint.provide(1, 100):
-        nodes = [start(workers=WORKERS, LLM_OPENAI_BASE_URL=provider.url, **more) for _ in range(NODES)]
+        nodes = [start(workers=WORKERS, LLM_OPENAI_BASE_URL=provider.url, **OPENAI, **more) for _ in range(NODES)]
         watch = Watch(nodes, KILL_EVERY_S)
         alone = watch.probe(10)
         data = b"\n".join(map(line, range(LINES)))
         batch, seconds = run_batch(nodes, watch, data, PATIENCE_S, {"batch": "native"})
         counts = provider.counts()
-    output = httpx_of(nodes[0], "GET", f"/files/{batch['output_file_id']}/content")
-    results = [json.loads(one) for one in output.text.splitlines()]
-    rows = query(nodes[0], ROWS)
     beside = watch.waits_s
     states = query(nodes[0], "SELECT state, COUNT(*), SUM(total) FROM provider_batch GROUP BY state")
     print(
-        f"{LINES} lines in {seconds:.0f} s, {watch.kills} kills, {len(rows)} rows, batches of the provider {states}; "
+        f"{LINES} lines in {seconds:.0f} s, {watch.kills} kills, batches of the provider {states}, "
         f"{sum(counts['accepted'].values())} lines accepted; memory +{watch.growth_mb:.0f} MB; p99 of {len(beside)} "
         f"small requests {p99_ms(beside):.0f} ms, alone {p99_ms(alone):.0f} ms"
     )
-    assert batch["request_counts"] == {"total": LINES, "completed": LINES, "failed": 0}
-    assert [one["custom_id"] for one in results] == [f"m{number}" for number in range(LINES)]
-    assert counts["direct"] == 0 and counts["accepted"] == {f"m{number}": 1 for number in range(LINES)}
+    check_lines(nodes[0], batch, counts, LINES)
+    assert watch.growth_mb <= MEMORY_GROWTH_MB
+
+
+def test_a_database_that_restarts_loses_no_line_and_sends_none_twice(mint: MarkedCalls, tmp_path: Path) -> None:
+    wanted = 3000
+    with open_folder() as folder, BatchProvider() as provider, mint.provide(1, 100):
+        server = PostgresServer(folder).create()
+        environment = write_mint(tmp_path / "catalogue", mint.url) | SECRETS | OPENAI
+        environment |= {"LLM_OPENAI_BASE_URL": provider.url, "GATEWAY_BOOTSTRAP_CREDITS_USD": "1000000"}
+        node = GatewayProcess(tmp_path / "node", 2, DATABASE_URL=server.url, **environment)
+        try:
+            node.start()
+            watch = Watch([node], 1e9)
+            restarts: list[int] = []
+
+            def restart() -> None:
+                while not watch.stopping:
+                    gevent.sleep(3)
+                    server.crash()
+                    gevent.sleep(1)
+                    server.start()
+                    restarts.append(1)
+
+            restarting = gevent.spawn(restart)
+            data = b"\n".join(map(line, range(wanted)))
+            batch, seconds = run_batch([node], watch, data, PATIENCE_S, {"batch": "native"})
+            restarting.get()
+            print(f"{wanted} lines in {seconds:.0f} s, {len(restarts)} restarts of PostgreSQL")
+            assert restarts
+            check_lines(node, batch, provider.counts(), wanted)
+        finally:
+            node.discard()
+            server.stop()
+
+
+def check_lines(node: GatewayProcess, batch: Any, counts: Any, lines: int) -> None:
+    """Check that provider, results, rows and books have every line once, at the price of a batch."""
+    output = httpx_of(node, "GET", f"/files/{batch['output_file_id']}/content")
+    results = [json.loads(one) for one in output.text.splitlines()]
+    rows = query(node, ROWS)
+    assert batch["request_counts"] == {"total": lines, "completed": lines, "failed": 0}
+    assert [one["custom_id"] for one in results] == [f"m{number}" for number in range(lines)]
+    assert counts["direct"] == 0 and counts["accepted"] == {f"m{number}": 1 for number in range(lines)}
     assert {bytes(row[0]).hex() for row in rows} == {one["response"]["request_id"] for one in results}
-    assert len(rows) == LINES and {json.loads(row[6])["tier"] for row in rows} == {"batch"}
+    assert len(rows) == lines and {json.loads(row[6])["tier"] for row in rows} == {"batch"}
     assert [sum(row[place] for row in rows) for place in (1, 2)] == counts["tokens"]
     assert all(row[3:6] == (row[1] * INPUT_NUSD, row[2] * OUTPUT_NUSD, row[3] + row[4]) for row in rows)
     assert sum(row[5] for row in rows) == round(batch["cost_details"]["cost"] * 1e9)
-    assert until(lambda: reserved_nusd(nodes[0]) == 0, 300), query(nodes[0], "SELECT * FROM lease")
-    assert "The books agree." in nodes[0].manage("doctor", timeout=1800)
-    assert watch.growth_mb <= MEMORY_GROWTH_MB
+    assert until(lambda: reserved_nusd(node) == 0, 300), query(node, "SELECT * FROM lease")
+    assert "The books agree." in node.manage("doctor", timeout=1800)
