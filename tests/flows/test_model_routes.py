@@ -13,42 +13,19 @@ from openai import NotFoundError, OpenAI, PermissionDeniedError
 from support.chat_paths import CHAT_PATHS, GEMINI_BODY
 from support.gateways import LocalGateway
 from support.mcp_visitor import Visitor
+from support.published_routes import Routes, post
 from support.shared import Share, usage_of
 from support.spending import BODIES
 
-from gateway.accounts import projects, route_changes, rules
+from gateway.accounts import projects, rules
 from gateway.accounts.limit_drafts import LimitDraft
 from gateway.accounts.spending_limits import SpendingLimits
 from gateway.limits.limit_rules import read_action, read_subject
 from gateway.metering import usage_table
 from gateway.metering.route_usage import sum_savings
-from gateway.routes.route_document import read_document
 
 SMALL, LARGE = "openai/gpt-4o-mini", "openai/gpt-4o"
 TOOL = {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object", "properties": {}}}}
-
-
-class Routes:
-    """Publishes routes of the organization of a gateway."""
-
-    def __init__(self, gateway: LocalGateway) -> None:
-        self._stores = (gateway.services.store.database, gateway.services.store.control)
-        self._organization = gateway.organization_id
-        self.names: set[str] = set()
-
-    def publish(self, name: str, document: dict[str, Any], *aliases: str, project: str = "") -> None:
-        route_changes.put_route(
-            *self._stores, self._organization, name, read_document(document), aliases, project, actor="operator"
-        )
-        self.names.add(name)
-        route_changes.publish_route(*self._stores, self._organization, name, None, actor="operator")
-
-    def roll_back(self, name: str, version: int) -> None:
-        route_changes.publish_route(*self._stores, self._organization, name, version, actor="operator")
-
-    def clear(self) -> None:
-        for name in self.names:
-            route_changes.delete_route(*self._stores, self._organization, name, actor="operator")
 
 
 @pytest.fixture
@@ -215,11 +192,6 @@ def test_smart_has_a_name_that_claude_code_lists(client: OpenAI, upstream: FakeO
     assert raw.headers["x-llmgateway-route"].startswith("smart; version=1")
 
 
-def post(gateway: LocalGateway, path: str, body: dict[str, Any], **headers: str) -> Any:
-    own = {"Authorization": f"Bearer {gateway.key}", **headers}
-    return http.post(f"{gateway.address}{path}", json=body, headers=own, timeout=60)
-
-
 @pytest.mark.parametrize("path", CHAT_PATHS)
 def test_route_serves_every_chat_surface(
     gateway: LocalGateway, upstream: FakeOpenAI, routes: Routes, path: str
@@ -231,6 +203,22 @@ def test_route_serves_every_chat_surface(
     assert answer.status_code == 200, answer.text
     assert answer.headers["x-llmgateway-route"] == "house; version=1; rule=rule 1"
     assert sent_models(upstream) == ["gpt-4o"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses"])
+def test_answer_has_the_name_of_the_route_whichever_model_of_its_list_served(
+    gateway: LocalGateway, upstream: FakeOpenAI, routes: Routes, path: str, stream: bool
+) -> None:
+    # Claude Code drops the thoughts of its session, and loses its cache, where an answer names another model.
+    routes.publish("house", {"otherwise": [SMALL, LARGE]})
+    upstream.script(Answer("ok"))
+    answer = post(gateway, path, {**BODIES[path]("Hello."), "model": "dynamic/house", "stream": stream})
+    assert answer.status_code == 200, answer.text
+    events = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+    whole = [event.get("message") or event.get("response") for event in events] if stream else [answer.json()]
+    names = {each["model"] for each in whole if each}
+    assert names == {"dynamic/house"}
 
 
 @pytest.mark.parametrize("model", ["dynamic/house", "smart", "house-alias"])

@@ -123,9 +123,10 @@ class Facts:
 
     @property
     def requested_model(self) -> str:
-        """Return the model exactly as the caller wrote it: of several models the one that served."""
+        """Return the model exactly as the caller wrote it: of several models the one that served. A route keeps its
+        name, whichever model it chose: agents drop what they take for the thoughts of another model."""
         outcome = self.outcome
-        if outcome.names:
+        if outcome.names and self.context.route is None:
             return outcome.names.get(outcome.serving.target.mapping.key, outcome.request.requested_model)
         return outcome.request.requested_model
 
