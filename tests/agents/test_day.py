@@ -161,12 +161,12 @@ def play(called: str, turns: int, folder: Path, programs: dict[str, Path]) -> Da
     return figures
 
 
-def test_a_day_under_smart_costs_a_fifth_less_and_keeps_its_cache(tmp_path: Path, programs: dict[str, Path]) -> None:
-    """Measured once, in 426 turns: 24.8 % less, and 2.01 points fewer of the input tokens came from the cache."""
+def test_a_day_under_smart_costs_a_third_less_and_keeps_its_cache(tmp_path: Path, programs: dict[str, Path]) -> None:
     pinned = play(LARGEST, TURNS, tmp_path / "pinned", programs)
     routed = play("smart", TURNS, tmp_path / "routed", programs)
-    report = f"{pinned}\n{routed}"
+    saved = 1 - routed.cost_nusd / routed.input / (pinned.cost_nusd / pinned.input)
+    report = f"{saved:.1%} less, {routed.cached - pinned.cached:+.2%} from caches\n{pinned}\n{routed}"
     print(report)
     assert routed.turns >= TURNS and {"main", "sub", "summary"} <= set(routed.kinds), report
-    assert routed.cost_nusd / routed.input <= 0.8 * pinned.cost_nusd / pinned.input, report
-    assert routed.cached >= pinned.cached - 0.03, report
+    assert saved >= 0.3, report
+    assert routed.cached >= pinned.cached - 0.02, report

@@ -177,6 +177,14 @@ def test_lists_of_other_surfaces_have_the_routes_that_a_project_can_call(
     assert f"{begin}dynamic/house" not in list_names()
 
 
+def test_the_list_of_models_for_agents_has_the_routes(gateway: LocalGateway, routes: Routes) -> None:
+    routes.publish("house", {"otherwise": SMALL}, "claude-house-latest")
+    listed = Visitor(gateway).call("list-models")
+    names = {route["id"] for route in listed["structuredContent"]["routes"]}
+    assert names == {"smart", "claude-smart", "dynamic/house", "claude-house-latest"}
+    assert all(f"**{name}**" in listed["content"][0]["text"] for name in names)
+
+
 def test_gemini_client_gets_one_entry_of_a_route(gateway: LocalGateway, routes: Routes) -> None:
     routes.publish("house", {"otherwise": SMALL})
     headers = {"x-goog-api-key": gateway.key}
@@ -333,6 +341,51 @@ def test_limit_that_is_nearly_used_sends_requests_to_a_route(
     ask_under("dynamic/house", "warn@50")
     limits.delete(gateway.organization_id, "all", actor="operator")
     assert sent_models(upstream) == ["gpt-4o", "gpt-4o-mini", "gpt-4o-mini"]
+
+
+LADDER = {
+    "rules": [
+        {"name": "nearly used", "when": {"budget": {"atLeast": 90, "limit": "all"}}, "use": SMALL},
+        {"name": "saving", "when": {"budget": {"atLeast": 70, "limit": "all"}, "difficulty": ["small"]}, "use": SMALL},
+    ],
+    "otherwise": LARGE,
+}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+def test_the_ladder_leads_to_smaller_models_and_to_the_refusal(
+    gateway: LocalGateway, upstream: FakeOpenAI, routes: Routes, path: str
+) -> None:
+    limits = SpendingLimits(gateway.services.store.database, gateway.services.store.control)
+    usd = 10**9
+    limits.put(
+        gateway.organization_id,
+        "all",
+        LimitDraft((read_subject("organization"),), usd // 10, reservation="exact"),
+        actor="operator",
+    )
+    routes.publish("house", LADDER)
+    easy, hard = "Fix the typo.", "Investigate why the workers deadlock under load, and design a fix."
+
+    def step(text: str, tokens: int) -> str:
+        """Spend the tokens of a prompt; gpt-4o costs 2.5 nano-dollars each thousandth, the small one 0.15."""
+        upstream.calls.clear()
+        upstream.script(Answer("ok", prompt=tokens, completion=1))
+        answer = post(gateway, path, {**BODIES[path](text), "model": "dynamic/house"})
+        gateway.services.billing.settlements.maintain()
+        gateway.services.billing.settlements.limits._used.clear()
+        if answer.status_code != 200:
+            return f"{answer.status_code} {answer.json()['error'].get('code') or answer.json()['error']['type']}"
+        return str(sent_models(upstream)[0])
+
+    try:
+        assert [step(easy, 14_400), step(easy, 14_400)] == ["gpt-4o", "gpt-4o"]  # 72 % are used
+        assert [step(easy, 1_000), step(hard, 8_000)] == ["gpt-4o-mini", "gpt-4o"]  # 92 %
+        assert [step(hard, 1_000), step(easy, 80_000)] == ["gpt-4o-mini", "gpt-4o-mini"]  # all
+        refused = step(easy, 1)
+        assert refused.startswith("4") and not upstream.calls, refused
+    finally:
+        limits.delete(gateway.organization_id, "all", actor="operator")
 
 
 def test_smart_uses_any_model_where_none_of_its_lists_can_be_called(share: Share) -> None:

@@ -16,6 +16,7 @@ from gateway.errors import GatewayError, RateLimited, Unavailable, UpstreamTimeo
 from gateway.money import format_price, usd_number
 from gateway.reports.report_answers import AccountReport, BreakdownReport, UsageReport
 from gateway.reports.usage_reports import ReportScope, scope_of_caller
+from gateway.routes.route_book import SMART_LISTED
 from gateway.surfaces.bodies import uploads as uploads_module
 from gateway.surfaces.mcp import generation, tool_schemas
 from gateway.surfaces.mcp.json_rpc import TIMED_OUT, Fault
@@ -50,8 +51,16 @@ class CallableModel(TypedDict):
     free: bool
 
 
+class CallableRoute(TypedDict):
+    """A name that chooses the model of each chat request by rules."""
+
+    id: str
+    description: str
+
+
 class ModelList(TypedDict):
     models: list[CallableModel]
+    routes: list[CallableRoute]
 
 
 class CallableImageModel(TypedDict):
@@ -72,7 +81,8 @@ class ImageModelList(TypedDict):
 
 
 def list_models(ctx: ToolContext, arguments: tool_schemas.ListArguments) -> Json:
-    """Return models by family, with capabilities and prices; those without a credential come last."""
+    """Return models by family, with capabilities and prices; those without a credential come last. Without a family
+    the names of routes come first."""
     visible = list(_visible(ctx, arguments.include_deactivated, arguments.exclude_deprecated))
     family_name = (arguments.family or "").lower()
     matching = [candidate for candidate in visible if not family_name or candidate[1].family.lower() == family_name]
@@ -82,6 +92,9 @@ def list_models(ctx: ToolContext, arguments: tool_schemas.ListArguments) -> Json
     )
     shown = [_entry(ctx, reach, *candidate) for candidate in matching[: arguments.limit]]
     lines = [f"# Models (showing {len(shown)} of {len(matching)})"]
+    routes = [] if family_name else _list_routes(ctx, reach)[: arguments.limit]
+    if routes:
+        lines += ["", "## Routes", "", *(f"- **{route['id']}**: {route['description']}" for route in routes)]
     family = None
     for entry in shown:
         if entry["family"] != family:
@@ -92,8 +105,16 @@ def list_models(ctx: ToolContext, arguments: tool_schemas.ListArguments) -> Json
         sizes = Counter(model.family.lower() for _, model, _ in visible if model.family)
         counted = ", ".join(f"{name} ({count})" for name, count in sorted(sizes.items()))
         lines += ["", f"For more models, raise limit or set family to one of {counted}."]
-    listed: ModelList = {"models": shown}
+    listed: ModelList = {"models": shown, "routes": routes}
     return _listed("models", "\n".join(lines), listed)
+
+
+def _list_routes(ctx: ToolContext, reach: frozenset[str]) -> list[CallableRoute]:
+    """Return the names of routes that the caller can call."""
+    named = {name: listing_module.SMART_DESCRIPTION for name in SMART_LISTED if name in reach}
+    own = listing_module.organization_routes(ctx.services, ctx.caller)
+    named |= {name: listing_module.ROUTE_DESCRIPTION for name, _ in own}
+    return [{"id": name, "description": description} for name, description in named.items()]
 
 
 def list_image_models(ctx: ToolContext, arguments: tool_schemas.AnyArguments) -> Json:
