@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import gevent
 import pytest
 from openai import OpenAI
 from support import postgres
@@ -130,6 +131,43 @@ def test_a_rate_limit_holds(cluster: Cluster) -> None:
     cluster.settles(key["token"], "429 rate_limit_exceeded")
     cluster.nodes[1].manage("rates", "clear", "key", key["id"])
     cluster.settles(key["token"], "200")
+
+
+VERSIONS = 8
+SERVED = ("sandbox-echo", "sandbox-template")  # by an odd and an even version
+
+
+def test_a_published_route_acts_everywhere_and_no_answer_has_parts_of_two_versions(cluster: Cluster) -> None:
+    key = cluster.make_key()["token"]
+    place = f"/orgs/{cluster.organization}/routes/house"
+    body = {**BODY, "model": "dynamic/house"}
+
+    def versions() -> set[int]:
+        """Return the version of each worker, whose answer has its rule and its model."""
+        found = set()
+        for line in cluster.lines:
+            status, answer = line.post("/v1/chat/completions", body, key)
+            assert status == 200, answer
+            told = answer["metadata"]["route"]
+            assert told["rule"] == f"rule of {told['version']}"
+            assert answer["metadata"]["used_model"] == SERVED[told["version"] % 2]
+            found.add(told["version"])
+        return found
+
+    took_s = []
+    for version in range(1, VERSIONS + 1):
+        model = f"sandbox/{SERVED[version % 2]}"
+        rules = [{"name": f"rule of {version}", "use": [model, "sandbox/sandbox-json"]}]
+        cluster.desk("PUT", place, {"document": {"rules": rules, "otherwise": model}})
+        began = time.monotonic()
+        publishing = gevent.spawn(cluster.desk, "POST", f"{place}/publish", {})  # while requests go on
+        while version > 1 and (found := versions()) != {version}:
+            assert found <= {version - 1, version}
+            assert time.monotonic() - began < PROMISE_S + MARGIN_S
+        took_s.append(time.monotonic() - began)
+        publishing.get()
+        assert versions() == {version}
+    print(f"a published version answered on every worker after {max(took_s):.2f} s at most")
 
 
 def test_the_stream_of_an_old_mcp_client_is_reached_from_every_worker_of_every_node(cluster: Cluster) -> None:
