@@ -8,6 +8,7 @@ from gateway.billing.context import Attempt, Terms
 from gateway.billing.job_reservation import AcceptedCall, JobReservation
 from gateway.billing.likely_prompts import LARGE_BYTES
 from gateway.billing.output_reservation import OutputReservation, bill, bill_within
+from gateway.billing.response_reservation import ResponseReservation
 from gateway.billing.retained_payload import HeldEntry, PayloadCapture, fee_of, refusal, retain
 from gateway.billing.session_budgets import with_sessions
 from gateway.billing.settlement_services import BilledCall, discount_of, reserve_call
@@ -149,6 +150,8 @@ class Settlement(OutputReservation, eq=False):
             call = BilledCall(target, mode, ppm, cost_bound, call_reservation)
             if reservation.journaled:
                 owner.intents.begin(terms.request, attempt, intent_of(terms, attempt, call, reservation))
+            elif isinstance(reservation, ResponseReservation):
+                reservation.keep(attempt, target, intent_of(terms, attempt, call, reservation))
         except BaseException:
             if call_reservation is not None:
                 call_reservation.release()

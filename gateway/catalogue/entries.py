@@ -64,6 +64,8 @@ PROTOCOLS: dict[str, ProtocolEntry] = {
 BATCH_APIS = ("openai", "azure", "anthropic", "google", "mistral")
 # APIs of providers for files that requests name (`Provider.files_api`), as those.
 FILES_APIS = ("openai", "azure", "anthropic", "google", "mistral")
+# APIs of providers that make responses in the background (`Provider.background_api`), as those.
+BACKGROUND_APIS = ("responses",)
 BATCH_TIER = "batch"  # the service tier of what a provider's batch API answers
 
 
@@ -201,7 +203,8 @@ class Provider:
     cached input if it differs, and `batch_models` a pattern of the models that it takes ("": all). `files_api` is its
     API for files that requests name ("": none; FILES_APIS), `upload_mb` the size of the largest file there that a
     request may name; `inline_mb` is the size of the largest request with the contents of files in it (0: unknown).
-    `sources` is its name in the open data sets (read by build.py only)."""
+    `background_api` is its API for responses that it makes in the background ("": none; BACKGROUND_APIS). `sources` is
+    its name in the open data sets (read by build.py only)."""
 
     id: str
     name: str
@@ -237,6 +240,7 @@ class Provider:
     files_api: str = ""
     upload_mb: int = 0
     inline_mb: int = 0
+    background_api: str = ""
     deprecated_models: dict[str, str] = field(default_factory=dict)
     deactivated_models: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from gateway.catalogue.catalogue import Catalogue
 from gateway.catalogue.entries import (
+    BACKGROUND_APIS,
     BATCH_APIS,
     FILES_APIS,
     IDENTITIES,
@@ -423,6 +424,9 @@ def _provider_mistakes(provider: Provider, where: TomlPlace | str) -> list[str]:
         problems.append(f"{where}: there is no files API {provider.files_api!r}; there are {', '.join(FILES_APIS)}")
     if bool(provider.files_api) != bool(provider.upload_mb):
         problems.append(f"{where}: files_api and upload_mb belong together")
+    if provider.background_api and provider.background_api not in BACKGROUND_APIS:
+        known = ", ".join(BACKGROUND_APIS)
+        problems.append(f"{where}: there is no background API {provider.background_api!r}; there are {known}")
     if any(not text for text in provider.service_tiers.values()):
         problems.append(f"{where}: service_tiers needs a multiplier for each tier")
     return problems

@@ -40,7 +40,7 @@ from gateway.neutral.request import Request
 from gateway.providers.files.file_codec import FileContent
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
-from gateway.providers.upstream_calls import Answering, CallListener
+from gateway.providers.upstream_calls import Answering, CallListener, Opener
 from gateway.runtime.large_files import StoredFile
 from gateway.runtime.threads import compute, hold_more
 
@@ -285,6 +285,10 @@ class PlacingUpstreams(Upstreams):
         vars(self).update(vars(upstreams))
         self._inner = upstreams
         self._files = files
+
+    def through(self, opener: Opener, target: Target, operation: str) -> Target:
+        """Return a copy of the target as `Upstreams.through` does, for the upstreams that send its calls."""
+        return self._inner.through(opener, target, operation)
 
     def send(
         self,

@@ -18,6 +18,7 @@ from gateway.clock import DAY_US, SECOND_US, Clock
 from gateway.errors import GatewayError, InvalidRequest, Overloaded, Unavailable
 from gateway.jobs.job_rows import CALLBACK_TABLE, JobRows, JobTransitions
 from gateway.jobs.rounds import StoreClock
+from gateway.jobs.sent_responses import ResponseCall, SentResponses
 from gateway.metering.payload_table import LARGE, pack_off_loop, unpack_off_loop
 from gateway.runtime.byte_budget import ByteBudget, HeldBytes
 from gateway.runtime.loop_turns import ShouldContinue, always
@@ -64,7 +65,8 @@ log = logging.getLogger("gateway")
 
 class ResponseJob(NamedTuple):
     """A row of `response_job`, in the order of its columns. `request` is what another worker needs to make the
-    response, sealed; `response` is the response object, sealed."""
+    response, sealed; `response` is the response object, sealed. `sent` is what a provider was sent (SentResponse), ""
+    unless a provider may make it in its background mode."""
 
     id: str
     organization: str
@@ -76,6 +78,7 @@ class ResponseJob(NamedTuple):
     request: str
     response: str
     api_key: str
+    sent: str = ""
 
     @property
     def has_ended(self) -> bool:
@@ -87,7 +90,7 @@ class ResponseMaker(NamedTuple):
     refused), `fail` returns the object and the last frame of a response that failed, with its sequence number, `read`
     the object in a frame, and `forget` deletes the stored parts of a response."""
 
-    open: Callable[[ResponseJob, bytes], Iterator[bytes]]
+    open: Callable[["ResponseJob", bytes, "ResponseCall"], Iterator[bytes]]
     fail: Callable[[bytes, GatewayError | None, int], tuple[bytes, bytes]]
     read: Callable[[bytes], bytes]
     forget: Callable[[str], None]
@@ -97,9 +100,12 @@ class ResponseJobs:
     """The background responses of a worker; `running` are those that it makes. `maker` is set when the surfaces are
     there."""
 
-    def __init__(self, database: Database, vault: Vault, clock: Clock, memory: ByteBudget) -> None:
+    def __init__(
+        self, database: Database, vault: Vault, clock: Clock, memory: ByteBudget, calls: SentResponses
+    ) -> None:
         self._database = database
         self._memory = memory
+        self.calls = calls
         self._vault = vault
         self._clock = StoreClock(database, clock)
         self.rows: JobRows[ResponseJob] = JobRows(
@@ -214,10 +220,23 @@ class ResponseJobs:
             claimed = self.rows.find(job.id)  # with its request, which may be large
             if claimed is None or claimed.has_ended:  # it was cancelled or deleted meanwhile
                 continue
-            if claimed.state == QUEUED:
+            if claimed.state == QUEUED or self._is_continued(claimed):
                 spawn(self._make_again, claimed)
-            else:
-                self._fail(claimed, None, self._following(claimed.id))
+        self.calls.settle_left(self.rows.find)
+
+    def _is_continued(self, job: ResponseJob) -> bool:
+        """Return whether a response that a dead worker had begun can be read at its provider; False once it has failed,
+        or while the provider does not answer."""
+        sent = self.calls.read(job.sent)
+        exists: bool | None = False
+        if sent is not None and sent.remote:
+            exists = self.calls.exists(job.id, sent, job.organization)
+            if exists is None:
+                return False  # this worker has claimed it for a minute
+        if not exists:
+            self.calls.bill_interrupted(job.id, sent)
+            self._fail(job, None, self._following(job.id))
+        return bool(exists)
 
     def purge(self, should_continue: ShouldContinue = always) -> None:
         """Delete events and responses that ended long ago. Unavailable: the next round continues."""
@@ -245,7 +264,9 @@ class ResponseJobs:
         self.running.add(job.id)
         try:
             work_for(job.organization)
-            begun = self._change(job, state=TRANSITIONS[QUEUED, "begin"], due_at=self._clock.now_us() + CLAIM_US)
+            begun: ResponseJob | None = job
+            if job.state == QUEUED:
+                begun = self._change(job, state=TRANSITIONS[QUEUED, "begin"], due_at=self._clock.now_us() + CLAIM_US)
             if begun is not None:
                 _Making(self, begun).run()
         except GatewayError as error:
@@ -337,7 +358,10 @@ class _Making:
         self._job = job
         self._waiting: list[bytes] = []
         self._number = 0  # of the first frame that waits
-        self._flushed = jobs._clock.monotonic()
+        self._skipped = 0  # frames that another worker has written
+        self._flushed = self._claimed_at = jobs._clock.monotonic()
+        self._is_lost = False
+        self.call = ResponseCall(jobs.calls, job.id, job.organization, job.created_at, self._is_claimed)
 
     def run(self) -> None:
         """Make the response to its end, until it is canceled, or until another worker has it. Unavailable."""
@@ -345,10 +369,15 @@ class _Making:
         if jobs.maker is None:
             return
         request = jobs._open(self._job.request)
+        sent = jobs.calls.read(self._job.sent)
+        if sent is not None:
+            self._number = self._skipped = jobs._following(self._job.id)
+            self.call.resume(sent)
         try:
-            pieces = jobs.maker.open(self._job, request)
+            pieces = jobs.maker.open(self._job, request, self.call)
         except GatewayError as error:
-            jobs._fail(self._job, error, 0)
+            self.call.end()
+            jobs._fail(self._job, error, self._number)
             return
         try:
             last = self._take_all(pieces)
@@ -357,8 +386,16 @@ class _Making:
             if close is not None:
                 close()
         if last is None:
+            if self._is_claimed():
+                self.call.end()
             return
         self._conclude(last, jobs.maker)
+        self.call.end()
+
+    def _is_claimed(self) -> bool:
+        """Return whether no other worker can have the response: one that was cancelled or deleted, no other one
+        makes."""
+        return not self._is_lost and self._jobs._clock.monotonic() - self._claimed_at < CLAIM_US / SECOND_US
 
     def _take_all(self, pieces: Iterator[bytes]) -> bytes | None:
         """Write the frames of the stream and return the last one; None when the response is not this worker's any
@@ -367,8 +404,11 @@ class _Making:
         for piece in pieces:
             for frame in piece.split(END):
                 if frame.startswith(EVENT):
-                    self._waiting.append(frame + END)
                     last = frame
+                    if self._skipped:
+                        self._skipped -= 1
+                    else:
+                        self._waiting.append(frame + END)
             # After the last frame only the settlement is missing, which is complete with the end of the stream.
             if not last.startswith(TERMINAL) and not self._flush():
                 return None
@@ -411,10 +451,13 @@ class _Making:
 
         try:
             moved = jobs._database.write(work)
+            if moved is None:
+                left = jobs.rows.find(self._job.id)
+                self._is_lost = left is not None and left.state != CANCELED
+                return False
         except Unavailable:
             return True  # the frames wait until the store is back
-        if moved is None:
-            return False
+        self._claimed_at = moment
         self._job = moved
         self._waiting.clear()
         self._number += count

@@ -13,6 +13,7 @@ from gateway.providers.anthropic.batches import AnthropicBatchApi
 from gateway.providers.anthropic.files import AnthropicFileApi
 from gateway.providers.anthropic.messages import AnthropicMessages
 from gateway.providers.atlascloud import AtlasCloudVideos
+from gateway.providers.background_calls import BackgroundApi
 from gateway.providers.batches.batch_codec import BatchCodec
 from gateway.providers.bedrock.converse import BedrockConverse
 from gateway.providers.bytedance import ByteDanceVideos
@@ -45,6 +46,7 @@ from gateway.providers.openai.files import AzureFileApi, MistralFileApi, OpenAIF
 from gateway.providers.openai.images import OpenAIImages
 from gateway.providers.openai.realtime import OpenAIRealtime
 from gateway.providers.openai.responses import OpenAIResponses
+from gateway.providers.openai.responses_background import ResponsesBackground
 from gateway.providers.openai.speech import OpenAISpeech
 from gateway.providers.openai.structured import OpenAIRerank, OpenAIStructured, fit_moderations, repair_moderations
 from gateway.providers.openai.transcriptions import OpenAITranscriptions
@@ -192,6 +194,12 @@ def make_file_codecs(transport: Transport, clock: Clock) -> dict[str, FileCodec]
         "google": GoogleFileApi(GoogleGenerate(token).authorize),
         "mistral": MistralFileApi(token),
     }
+
+
+def make_background_apis(transport: Transport, clock: Clock) -> dict[str, BackgroundApi]:
+    """Return each background API of `catalogue/entries.py`."""
+    token = AccessTokens(fetch_over(transport), clock).token
+    return {"responses": ResponsesBackground(token)}
 
 
 def make_identities(

@@ -69,6 +69,8 @@ from gateway.files.provider_files import ProviderFiles
 from gateway.files.request_files import FileCounts
 from gateway.jobs.response_jobs import ResponseJobs
 from gateway.jobs.rounds import StoreClock
+from gateway.jobs.sent_responses import SentResponses
+from gateway.limits.holds import Holds
 from gateway.limits.lease_keeping import OutageLimits
 from gateway.limits.limit_book import LimitBook
 from gateway.limits.rate_limits import RateLimiter
@@ -85,6 +87,7 @@ from gateway.metering.sources import known_clients
 from gateway.money import NANO
 from gateway.neutral.request import Request
 from gateway.oauth.authorization_server import OAuth
+from gateway.providers.background_calls import BackgroundCalls
 from gateway.providers.batches.batch_calls import BatchCalls
 from gateway.providers.credentials import Credentials
 from gateway.providers.files.file_calls import FileCalls
@@ -92,6 +95,7 @@ from gateway.providers.identities.upstream_identity import UpstreamIdentities
 from gateway.providers.job_calls import JobCalls
 from gateway.providers.model_discovery import Discovery
 from gateway.providers.registry import (
+    make_background_apis,
     make_batch_codecs,
     make_file_codecs,
     make_identities,
@@ -493,7 +497,9 @@ def _open_engine(
         file_counts=FileCounts(files, settings.spool_dir),
         batches=_open_batches(base, files, native, settlements.intents),
         lines=lines,
-        response_jobs=ResponseJobs(store.database, store.vault, clock, bodies),
+        response_jobs=ResponseJobs(
+            store.database, store.vault, clock, bodies, _open_sent_responses(base, routing, store_clock)
+        ),
     )
 
 
@@ -502,6 +508,12 @@ def _open_files(base: WorkerBase, identities: UpstreamIdentities, clock: StoreCl
     states = base.telemetry.states
     contents = open_contents(base.settings, store.vault, base.transport, base.clock, states, identities)
     return Files(store.database, contents, store.vault, clock, base.settings.files)
+
+
+def _open_sent_responses(base: WorkerBase, routing: RoutingServices, clock: StoreClock) -> SentResponses:
+    calls = BackgroundCalls(routing.upstreams, make_background_apis(base.transport, base.clock))
+    database = base.store.database
+    return SentResponses(database, Holds(database), calls, routing.credentials, routing.catalogue.current, clock)
 
 
 def _open_provider_files(base: WorkerBase, routing: RoutingServices, clock: StoreClock) -> ProviderFiles:

@@ -1,6 +1,7 @@
 """Background responses: begun by a request, made by a worker, and read or cancelled by later requests."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,9 +10,11 @@ import orjson
 from gateway.billing.context import RequestContext
 from gateway.callers.access import keeps_nothing
 from gateway.callers.authentication import Caller
+from gateway.engine.background_responses import BackgroundChatEngine
 from gateway.engine.stored_responses import storage_conflict
 from gateway.errors import GatewayError, Internal, InvalidRequest, UpstreamFailed
 from gateway.jobs.response_jobs import CANCELED, FAILED, ResponseJob, ResponseMaker
+from gateway.jobs.sent_responses import ResponseCall
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.responses import schema
 from gateway.surfaces.responses.store import ID_PREFIX
@@ -102,9 +105,8 @@ def cancel(services: Services, inbound: Inbound, job: ResponseJob) -> Outbound:
 
 def attach(services: Services, operation: Operation) -> None:
     """Let this worker make background responses; `operation` is the creation of responses."""
-    handle = guard(services, operation)
 
-    def open_stream(job: ResponseJob, request: bytes) -> Iterator[bytes]:
+    def open_stream(job: ResponseJob, request: bytes, call: ResponseCall) -> Iterator[bytes]:
         wire, body = compute_if(len(request) > LARGE, _read_request, request)
         inbound = Inbound(
             "POST",
@@ -116,7 +118,10 @@ def attach(services: Services, operation: Operation) -> None:
             request_id=job.id.removeprefix(ID_PREFIX),
         )
         inbound.caller = caller = services.accounts.authentication.caller_of_key(job.api_key)
-        inbound.prepared = partial(_prepare, services, inbound, caller)
+        inbound.prepared = partial(_prepare, services, inbound, caller, job.created_at)
+        engine = services.engine
+        chat = BackgroundChatEngine(engine.chat, engine.response_jobs.calls.calls, call.making(inbound))
+        handle = guard(replace(services, engine=replace(engine, chat=chat)), operation)
         outbound = handle(inbound)
         if isinstance(outbound.body, bytes):
             raise _error_of(outbound)
@@ -125,8 +130,12 @@ def attach(services: Services, operation: Operation) -> None:
     services.engine.response_jobs.maker = ResponseMaker(open_stream, _fail, _read, services.engine.responses.forget)
 
 
-def _prepare(services: Services, inbound: Inbound, caller: Caller, operation: str, surface: str) -> RequestContext:
-    return auth_module.context_of(services, inbound, caller, operation, surface)
+def _prepare(
+    services: Services, inbound: Inbound, caller: Caller, created_at: int, operation: str, surface: str
+) -> RequestContext:
+    context = auth_module.context_of(services, inbound, caller, operation, surface)
+    context.at_us = created_at  # the same in each worker that makes the response
+    return context
 
 
 def _error_of(outbound: Outbound) -> GatewayError:

@@ -177,7 +177,7 @@ class Facts:
         }
         if total_nusd != inference_nusd:
             details.update(_rare_costs(charge))
-        if self.context.payload is not None:
+        if self.context.payload is not None and self.context.payload.stored:
             details["data_storage_cost"] = self.context.payload.fee_nusd / NANO
         if attempt.target.credential.source == OWN_SOURCE:
             details["upstream_inference_cost"] = total

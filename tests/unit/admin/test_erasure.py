@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -181,7 +181,7 @@ def test_batches_and_background_responses_of_a_person_end_and_are_purged(
     site = Site(database, Control.observer(database, clock), "acme")
     vault = Vault(("k" * 32,))
     batches = BatchRows(database, vault, LiveWorkers(tmp_path, "worker"))
-    responses = ResponseJobs(database, vault, clock, ByteBudget(1, 1))
+    responses = ResponseJobs(database, vault, clock, ByteBudget(1, 1), cast(Any, None))
     person, colleague = site.add(EMAIL), site.add("ann@acme.example")
     for member in (person, colleague):
         owner = (site.id, site.project_id, "in_progress")

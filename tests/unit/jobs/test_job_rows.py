@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_jobs_that_are_begun_at_once_count_each_other(database: Database, clock,
     organization = create_organization(database, Control.observer(database, clock), "acme", actor="test").id
     rows, make = {
         "batches": (BatchRows(database, VAULT, LiveWorkers(tmp_path, "worker")), batch),
-        "responses": (ResponseJobs(database, VAULT, clock, ByteBudget(1, 1)).rows, response),
+        "responses": (ResponseJobs(database, VAULT, clock, ByteBudget(1, 1), cast(Any, None)).rows, response),
     }[kind]
     counted: list[int] = []
 
