@@ -1,4 +1,4 @@
-"""Background responses that a provider makes in its own background mode: what was sent, for the worker that continues."""
+"""Background responses that a provider makes in its own background mode: what was sent, for other workers."""
 
 
 def up(migrator, db):
