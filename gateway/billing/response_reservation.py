@@ -32,6 +32,7 @@ class ResponseHold:
     paced: ClassVar[bool] = True
     retains: ClassVar[bool] = True
     asks_checkers: ClassVar[bool] = True
+    asks_judges: ClassVar[bool] = True
 
     def __init__(self, holds: Holds, ident: str, is_claimed: Callable[[], bool], keep: KeepIntent) -> None:
         self._holds = holds

@@ -77,6 +77,7 @@ class SentResponses:
         self.clock = clock
         self._credentials = credentials
         self._catalogue = catalogue
+        self._left: dict[str, int] = {}  # holds that nobody seems to end, and since when
 
     def read(self, text: str) -> SentResponse | None:
         """Return what a row says was sent; None for nothing."""
@@ -133,9 +134,14 @@ class SentResponses:
 
     def settle_left(self, find: Callable[[str], Any]) -> None:
         """End the holds of responses that have ended without their worker. Unavailable."""
+        now = self.clock.now_us()
+        left: dict[str, int] = {}
         for ident in dict.fromkeys(hold.rpartition(":")[0] for hold in self.holds.with_prefix(ID_PREFIX)):
             job = find(ident)
-            if job is not None and (not job.has_ended or self.clock.now_us() - job.completed_at < LEFT_US):
+            if job is not None and not job.has_ended:
+                continue
+            left[ident] = self._left.get(ident, now)
+            if now - left[ident] < LEFT_US:  # its worker may be about to end it
                 continue
             sent = self.read(job.sent) if job is not None else None
             if sent is not None and sent.remote:
@@ -143,6 +149,7 @@ class SentResponses:
                 if target is not None:
                     self.calls.end(sent.remote, target, delete=False)
             self.bill_interrupted(ident, sent)
+        self._left = left
 
     def _has_row(self, ident: str, attempt: int) -> bool:
         """Return whether an attempt has its usage row, because it failed."""

@@ -29,6 +29,7 @@ LARGE = 1 << 16
 END = b"\n\n"
 HEARTBEAT = b""
 PASSING = (401, 408, 409, 425, 429)
+REFUSALS = (400, 404, 405, 422, 501)  # of a server or a model without this mode: the call is sent as it was
 LOST = "The provider does not know this response any more."
 SILENT = "The provider could not be reached for too long."
 
@@ -142,7 +143,8 @@ class BackgroundOpener:
         begun = self.api.begin(call)
         if begun is None:
             return self.inner.send(call, target, deadline)
-        return BackgroundPending(self, self.inner.send(begun, target, Clock.monotonic() + STREAM_S), target)
+        pending = self.inner.send(begun, target, Clock.monotonic() + STREAM_S)
+        return BackgroundPending(self, pending, target, lambda: self.inner.send(call, target, deadline))
 
     def connect(self, call: Call, target: Target, deadline: float) -> NoReturn:
         """Raise NotSupported."""
@@ -165,12 +167,21 @@ class BackgroundOpener:
 
 
 class BackgroundPending:
-    """The call of a response that was sent; without one, the stream of a response that exists."""
+    """The call of a response that was sent; without one, the stream of a response that exists. `send_plain` sends the
+    call without the background mode."""
 
-    def __init__(self, opener: BackgroundOpener, pending: PendingCall | None, target: Target) -> None:
+    def __init__(
+        self,
+        opener: BackgroundOpener,
+        pending: PendingCall | None,
+        target: Target,
+        send_plain: Callable[[], PendingCall] | None = None,
+    ) -> None:
         self._opener = opener
         self._pending = pending
         self._target = target
+        self._send_plain = send_plain
+        self._is_plain = False
 
     @overload
     def wait(self, seconds: None = None) -> UpstreamReply: ...
@@ -180,7 +191,13 @@ class BackgroundPending:
         if self._pending is None:
             return BackgroundReply(self._opener, None, self._target)
         reply = self._pending.wait() if seconds is None else self._pending.wait(seconds)
-        if reply is None or not 200 <= reply.status < 300:
+        if reply is not None and reply.status in REFUSALS and self._send_plain is not None:
+            reply.close()
+            self._pending = self._send_plain()
+            self._send_plain = None
+            self._is_plain = True
+            reply = self._pending.wait() if seconds is None else self._pending.wait(seconds)
+        if reply is None or self._is_plain or not 200 <= reply.status < 300:
             return reply
         return BackgroundReply(self._opener, reply, self._target)
 

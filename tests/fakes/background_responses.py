@@ -64,6 +64,7 @@ class FakeBackgroundResponses(FakeResponses):
         self.deleted: list[str] = []
         self.streams: list[int] = []  # the numbers after which streams were asked for again
         self.failing = 0
+        self.has_background = True
         self.break_after = 0
 
     def serve(self, environ: Json, start: Any) -> Iterator[bytes]:
@@ -78,6 +79,8 @@ class FakeBackgroundResponses(FakeResponses):
         recorded = Recorded(headers)
         self.calls.append(recorded)
         try:
+            if not self.has_background:
+                raise Refused("Unknown parameter: 'background'.", param="background")
             if not body.get("store") or not body.get("stream"):
                 raise Refused("A background response must be stored.")
             # The other checks are those of an account that keeps nothing.

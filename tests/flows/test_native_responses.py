@@ -15,6 +15,7 @@ from support.shared import Share, Tenant, usage_of
 from support.spending import until
 
 from gateway.accounts.organizations import set_policy
+from gateway.billing.reconciliation import doctor
 from gateway.jobs import response_jobs, sent_responses
 from gateway.jobs.response_jobs import ResponseJobs
 from gateway.providers import background_calls
@@ -208,6 +209,17 @@ def test_a_response_that_is_cancelled_after_its_worker_died_is_billed_and_cancel
     assert row.finish == "interrupted"
 
 
+def test_a_server_without_the_background_mode_gets_the_request_as_before(
+    client: OpenAI, gateway: Tenant, upstream: FakeBackgroundResponses
+):
+    upstream.has_background = False
+    upstream.script(Answer(said(TEXT), prompt=100, completion=40))
+    begun = client.responses.create(model=MODEL, input="Count!", background=True)
+    assert wait_for(client, begun.id).output_text == TEXT
+    assert [call.problem for call in upstream.calls] == ["Unknown parameter: 'background'.", ""]
+    assert [(row.input, row.output) for row in settled(gateway)] == [(100, 40)]
+
+
 @pytest.mark.parametrize("policy", [{"blockPromptLogging": True}, {"zeroDataRetention": True}])
 def test_a_policy_without_retention_uses_no_background_mode(
     client: OpenAI, gateway: Tenant, upstream: FakeBackgroundResponses, policy: dict[str, Any]
@@ -264,6 +276,7 @@ def settled(gateway: Tenant) -> list[Any]:
     holds = jobs.calls.holds
     assert until(lambda: not jobs.running and usage_of(gateway) and not holds.with_prefix("resp_"))
     assert database.query_rows("SELECT job FROM response_event WHERE first < 0") == []
+    assert doctor(database) == []
     return usage_of(gateway)
 
 

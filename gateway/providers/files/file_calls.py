@@ -13,8 +13,8 @@ from gateway.runtime.threads import pause
 
 CALL_TIMEOUT_S = 60.0
 FIRST_LOOK_S, MAX_LOOK_S = 0.25, 5.0  # between looks at a file that its provider still reads
-# Answers by which a provider refuses a file itself, so another one may take it.
-REFUSALS = (400, 413, 415, 422)
+# Answers by which a provider refuses a file itself, or has no files API at this address: another one may take it.
+REFUSALS = (400, 404, 405, 413, 415, 422, 501)
 
 T = TypeVar("T")
 
