@@ -93,10 +93,9 @@ def read_savings(database: Database, question: SavingsQuestion) -> SavingsReport
     span = Span(question.span.first, question.span.end, "all")
     rows = at_once(database, lambda: measure(database, question.owners, span, "model", FIGURES))
     models = [(row.value[1], row.value[0], row.figures) for row in rows]
-    read = sum(figures.cached_tokens for _, _, figures in models)
     cached, unread = _sum_prompt_caches(models, question.price)
     saved = [
-        SavedSum(PROMPT_CACHE, cached, read),
+        cached,
         _sum_response_cache([figures for _, _, figures in models]),
         SavedSum(DISCOUNTS, sum(figures.discount_nusd for _, _, figures in models), 0),
         database.report(lambda: _sum_routes(database, question)),
@@ -112,23 +111,40 @@ def read_savings(database: Database, question: SavingsQuestion) -> SavingsReport
     )
 
 
-def _sum_prompt_caches(models: Sequence[tuple[str, str, ActivityFigures]], price: ReadPrice) -> tuple[int, WastedSum]:
+def _sum_prompt_caches(
+    models: Sequence[tuple[str, str, ActivityFigures]], price: ReadPrice
+) -> tuple[SavedSum, WastedSum]:
     """Return what reading from prompt caches saved, less what writing to them cost more than fresh input; and what was
-    lost with models for which caches cost more than they saved."""
-    saved = lost = tokens = 0
+    lost with models for which caches cost more than they saved. Answers of the response cache repeat the tokens of the
+    request that they were made for, and cost nothing: what they saved is counted there, so that of the tokens of their
+    model only the share of the other requests counts here."""
+    saved = lost = read = unread = 0
+    is_estimated = False
     for provider, model, figures in models:
         rate = _input_rate(provider, model, figures, price)
-        if rate is None or not (figures.cached_tokens or figures.cache_write_tokens):
+        hits, written = _paid_tokens(figures)
+        if rate is None or not (hits or written):
             continue
+        is_estimated = is_estimated or bool(figures.cached_requests)
         numerator, denominator = rate
-        fresh_nusd = (figures.cached_tokens + figures.cache_write_tokens) * numerator // denominator
+        fresh_nusd = (hits + written) * numerator // denominator
         gain = fresh_nusd - figures.cached_nusd - figures.cache_write_nusd
+        read += hits
         if gain >= 0:
             saved += gain
         else:
             lost -= gain
-            tokens += figures.cache_write_tokens
-    return saved, WastedSum(CACHE_UNREAD, "", lost, tokens)
+            unread += written
+    return SavedSum(PROMPT_CACHE, saved, read, is_estimated), WastedSum(CACHE_UNREAD, "", lost, unread)
+
+
+def _paid_tokens(figures: ActivityFigures) -> tuple[int, int]:
+    """Return the tokens that were read from and written to prompt caches, without those of replayed answers."""
+    requests, replayed = figures.requests, figures.cached_requests
+    if not replayed:
+        return figures.cached_tokens, figures.cache_write_tokens
+    paid = max(0, requests - replayed)
+    return figures.cached_tokens * paid // requests, figures.cache_write_tokens * paid // requests
 
 
 def _input_rate(provider: str, model: str, figures: ActivityFigures, price: ReadPrice) -> tuple[int, int] | None:

@@ -15,7 +15,8 @@ from gateway.accounts.members import add_member, list_members
 from gateway.accounts.projects import create_project
 from gateway.clock import DAY_US, HOUR_US, SECOND_US
 from gateway.limits.budgets import Limits
-from gateway.limits.models import TOTAL, budget_id
+from gateway.limits.leases import LeaseRequest, insert_budget
+from gateway.limits.models import KEY, MEMBER, TOTAL, budget_id
 from gateway.metering.models import SETTLEMENT
 from gateway.metering.usage_table import UsageRecord, raw_id
 from gateway.money import NANO
@@ -118,12 +119,7 @@ def add_demo_usage(gateway: LocalGateway, a_day: int = 60) -> str:
     owned += [(member.id, raw_id(member.id), "member") for _, member in key_weights]
     for ident, raw, column in owned:
         spent = sum(row.cost_nusd for row in rows if getattr(row, column) == raw)
-        parameters = (spent, budget_id(ident, TOTAL))
-        database.write(
-            lambda parameters=parameters: database.execute(
-                "UPDATE budget SET settled_nusd = ? WHERE id = ?", parameters
-            )
-        )
+        set_spent(database, KEY if column == "api_key" else MEMBER, ident, spent)
     add_demo_outcomes(services.store.database, rows, {raw_id(key.id) for key, _ in key_weights[2:]}, dice)
     insert_rows(services.store.database, *sorted(rows, key=lambda row: row.at))
     services.billing.rollups.catch_up()
@@ -133,6 +129,17 @@ def add_demo_usage(gateway: LocalGateway, a_day: int = 60) -> str:
     token = services.management.sessions.open(owner).token
     add_demo_organization(gateway, token, [member.id for _, member in key_weights[:2]])
     return token
+
+
+def set_spent(database: Database, scope: str, ident: str, spent_nusd: int) -> None:
+    """Set what a key or member has spent in all; the budget of a member begins with the first request."""
+    budget = budget_id(ident, TOTAL)
+
+    def work() -> None:
+        insert_budget(database, LeaseRequest(budget, scope, ident, TOTAL), None)
+        database.execute("UPDATE budget SET settled_nusd = ? WHERE id = ?", (spent_nusd, budget))
+
+    database.write(work)
 
 
 def add_demo_outcomes(database: Database, rows: list[UsageRecord], agents: set[bytes], dice: random.Random) -> None:
