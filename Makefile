@@ -191,13 +191,7 @@ browser: .venv/test.stamp
 screenshots: .venv/test.stamp
 	SCREENSHOTS=.screenshots $(BIN)/pytest tests/flows/test_console_screens.py tests/flows/test_chromium_reference.py \
 		tests/flows/test_chromium_sso.py tests/flows/test_chromium_playground.py -q -rs
-	mkdir -p docs/images
-	cp .screenshots/overview-1400-light.png docs/images/console-overview.png
-	cp .screenshots/explore-1400-dark.png docs/images/console-explore.png
-	cp .screenshots/logs-log-id-1400-light.png docs/images/console-request.png
-	cp .screenshots/provider-days-1400-light.png docs/images/console-provider.png
-	cp .screenshots/models-1400-dark.png docs/images/console-models.png
-	cp .screenshots/playground-answers-1400-light.png docs/images/console-playground.png
+	$(BIN)/python tests/support/document_pictures.py .screenshots docs/images
 
 # Fetch the files of npm packages that the console serves, in the versions of assets/vendored.toml.
 console-assets:

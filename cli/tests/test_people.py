@@ -43,6 +43,10 @@ def test_members_are_listed_with_role_and_department(client: Client, account: Ac
     assert client.document("usage", "outcomes", "--by", "team") == account(
         "GET", "/activity/outcomes?groupBy=team&timeRange=7d"
     )
+    assert client.document("usage", "outcomes", "--by", "repository", "-r", "30d")["total"]["commits"] == 0
+    assert client.document("usage", "savings") == account("GET", "/activity/savings?timeRange=7d")
+    shown = client.run("usage", "savings", "-p", account.project_id, "-r", "30d")
+    assert account.project_id in shown.stdout and "Nothing was saved." in shown.stderr
     assert "Total" in client.run("usage", "outcomes", "--mine", "-p", account.project_id).stdout
     assert "(not stated)" in client.run("usage", "shares", "--by", "department", "-r", "24h").stdout
     assert "DEPARTMENT" in client.run("usage", "shares", "--by", "department", "-p", account.project_id).stdout

@@ -94,7 +94,7 @@ class Installation:
         """Spend some twelve cents unless it is refused; return whether each worker refuses further requests."""
         self.upstream.script(Answer("Hello.", prompt=100_000, completion=5))
         self.nodes[0].post("/v1/chat/completions", BODY, key=token)
-        return self.answers(token) == {"402 spending_limit_reached"}
+        return self.answers(token) == {"402 key_period_limit_reached"}
 
     def answers(self, token: str) -> set[str]:
         """What each worker of each node answers: "200", or status and code."""

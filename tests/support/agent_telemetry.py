@@ -71,9 +71,16 @@ def _add_attributes(holder: Any, attributes: Mapping[str, Any]) -> None:
             pair.value.string_value = value
 
 
-def add_outcomes(database: Database, owners: tuple[bytes, bytes, bytes, bytes], hour: int, **outcomes: int) -> None:
+def add_outcomes(
+    database: Database,
+    owners: tuple[bytes, bytes, bytes, bytes],
+    hour: int,
+    session: str = "s",
+    repository: str = "",
+    **outcomes: int,
+) -> None:
     """Add outcomes of an hour of any age; `owners` are organization, project, key and member."""
     organization, project, api_key, member = owners
     values = [outcomes.get(name, 0) for name in OUTCOMES]
-    key = (api_key, hour, "s", "claude-code", "claude-sonnet-4-5")
-    database.change_rows(ADD, (*key, organization, project, member, "", *values))
+    key = (api_key, hour, session, "claude-code", "claude-sonnet-4-5")
+    database.change_rows(ADD, (*key, organization, project, member, repository, *values))

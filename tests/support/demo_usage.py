@@ -35,6 +35,7 @@ AGENTS = "Coding agents"
 TEAMS = ("search", "support", "platform", "research")
 # Description, spending limit in dollars, share of the requests.
 KEYS = (("Support bot", 400, 40), ("Search ranking", 120, 25), (AGENTS, 90, 20), ("Evaluation", None, 10))
+REPOSITORIES = ("acme/billing", "acme/search", "acme/website")
 PEOPLE = ("ada@acme.example", "grace@acme.example", "alan@acme.example", "edsger@acme.example")
 DAYS = 45
 OVERLOADED = "Overloaded: the service has more requests than it can handle. Please try again in a moment."
@@ -151,6 +152,8 @@ def add_demo_outcomes(database: Database, rows: list[UsageRecord], agents: set[b
                 database,
                 (row.organization, row.project, row.api_key, row.member),
                 row.at // HOUR_US,
+                row.session or "",
+                dice.choice(REPOSITORIES) if row.session else "",
                 sessions=int(dice.random() < 0.2),
                 edits_accepted=edits,
                 edits_rejected=int(dice.random() < 0.15),

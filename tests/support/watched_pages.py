@@ -16,7 +16,8 @@ HOSTS = """[...document.querySelectorAll("[src], link[href]")].map(one => new UR
 
 
 def save(browser: Chromium, name: str) -> None:
-    """Write a screenshot of the page into FOLDER."""
+    """Write a screenshot of the page into FOLDER, without bars for scrolling, which few systems show."""
+    browser.ask("Emulation.setScrollbarsHidden", hidden=True)
     path = Path(FOLDER) / f"{name}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     shot = browser.ask("Page.captureScreenshot", format="png", captureBeyondViewport=False)

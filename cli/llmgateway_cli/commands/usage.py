@@ -19,7 +19,14 @@ from llmgateway_cli.account_lists import (
 from llmgateway_cli.command_lines import ClientGroup, suggestion
 from llmgateway_cli.context import ClientContext, json_option, pass_context
 from llmgateway_cli.errors import CliError, HttpError
-from llmgateway_cli.outcome_tables import OUTCOME_COLUMNS, outcome_cells
+from llmgateway_cli.outcome_tables import (
+    OUTCOME_COLUMNS,
+    SAVED_COLUMNS,
+    WASTED_COLUMNS,
+    outcome_cells,
+    saved_cells,
+    wasted_cells,
+)
 from llmgateway_cli.plots import plot_lines
 from llmgateway_cli.shapes import list_of, text_of
 from llmgateway_cli.tables import Column
@@ -370,6 +377,32 @@ def outcomes(
     context.output.fields((("Outcomes", f"{_place(query.get('projectId'), None)} ({label})"),))
     context.output.data("")
     context.output.table((Column((by or "day").upper(), shorten=True), *OUTCOME_COLUMNS), cells, NO_REQUESTS)
+
+
+@usage.command("savings")
+@click.option("-p", "--project", metavar="PROJECT", help="One project, by id or name (default: all).")
+@click.option("-r", "--range", "span", metavar="RANGE", help=f"{', '.join(RANGES)} (default: {DEFAULT_RANGE}).")
+@click.option("--from", "first", metavar="DATE", help="First day, YYYY-MM-DD.")
+@click.option("--to", "last", metavar="DATE", help="Last day, YYYY-MM-DD (default: today).")
+@json_option
+@pass_context
+def savings(context: ClientContext, project: str | None, span: str | None, first: str | None, last: str | None) -> None:
+    """Show what caches, routes and discounts saved, and what was wasted, with remedies."""
+    window, label = read_window(span, RANGES, first, last)
+    query: Query = {**window}
+    if project:
+        query["projectId"] = project_id_of(context, project)
+    answer = context.client.management("GET", "/activity/savings", query=query)
+    if context.output.as_json:
+        context.output.document(answer)
+        return
+    context.output.fields((("Savings", f"{_place(query.get('projectId'), None)} ({label})"),))
+    context.output.data("")
+    context.output.table(SAVED_COLUMNS, [saved_cells(row) for row in list_of(answer, "saved")], "Nothing was saved.")
+    context.output.data("")
+    context.output.table(
+        WASTED_COLUMNS, [wasted_cells(row) for row in list_of(answer, "wasted")], "Nothing was wasted."
+    )
 
 
 @usage.command("sources")

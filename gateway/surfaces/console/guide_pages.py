@@ -34,7 +34,7 @@ else:
 
 FOLDER = ROOT / "docs"
 PATH = "/docs/guides"
-IMAGE_TYPES = {".png": "image/png", ".svg": "image/svg+xml"}
+IMAGE_TYPES = {".png": "image/png", ".svg": "image/svg+xml", ".webp": "image/webp"}
 SLUG = re.compile(r"[^\w\- ]")
 MARKS = re.compile(r"[`*]|\[([^\]]*)\]\([^)]*\)|<[^>]+>")
 SPACES = re.compile(r"\s+")
