@@ -75,7 +75,7 @@ class Installation:
             connection.cursor().executemany(INSERT.replace("?", "%s"), rows)
 
     def knows_past_of(self, key: dict[str, Any]) -> bool:
-        """Whether the days of a key are summed up, and the present one is on its way."""
+        """Return whether the days of a key are summed up, with the present one so far."""
         sql = "SELECT COUNT(DISTINCT hour) FROM rollup WHERE owner = %s AND series = %s AND cost_nusd > 0"
         with closing(psycopg.connect(self.nodes[0].environment["DATABASE_URL"])) as connection:
             counts = [
@@ -97,7 +97,7 @@ class Installation:
         return self.answers(token) == {"402 key_period_limit_reached"}
 
     def answers(self, token: str) -> set[str]:
-        """What each worker of each node answers: "200", or status and code."""
+        """Return the answer of each worker of each node: "200", or status and code."""
         found = set()
         for node in self.nodes:
             for line in open_lines(node):

@@ -88,7 +88,7 @@ def test_replayed_answers_count_as_saved_by_one_cache_alone(database: Database) 
 
 
 def savings(database: Database, owners: Owners, hours: int = 24) -> SavingsReport:
-    """What was saved and wasted in the last hours; a million tokens of input cost 10 million nano-dollars."""
+    """Return the savings of the last hours; a million tokens of input cost 10 million nano-dollars."""
     hour = database.now_us() // HOUR_US
     span = Span(hour - hours, hour + 1, "day")
     projects = {f"key_{key.hex()}": f"proj_{PROJECTS[place % 2].hex()}" for place, key in enumerate(KEYS)}
@@ -97,7 +97,7 @@ def savings(database: Database, owners: Owners, hours: int = 24) -> SavingsRepor
 
 
 def spent(database: Database, owners: Owners, first: int) -> int:
-    """What `/activity` has as the cost since an hour."""
+    """Return the cost since an hour, as `/activity` has it."""
     span = Span(first, database.now_us() // HOUR_US + 1, "all")
     rows = at_once(database, lambda: measure(database, owners, span, "total", ("cost_nusd",)))
     return sum(row.figures.cost_nusd for row in rows)
@@ -127,7 +127,7 @@ def make_rows(dice: random.Random, now_us: int) -> list[UsageRecord]:
 
 
 def saved_by(rows: list[UsageRecord]) -> dict[str, int]:
-    """What these rows saved, by the definitions of docs/outcomes.md."""
+    """Return the amounts that these rows saved, by the definitions of docs/outcomes.md."""
     found = Counter({DISCOUNTS: sum(row.discount_nusd or 0 for row in rows)})
     last = {row.request: max(one.attempt for one in rows if one.request == row.request) for row in rows}
     for model in {(row.provider, row.served) for row in rows}:
@@ -149,7 +149,7 @@ def saved_by(rows: list[UsageRecord]) -> dict[str, int]:
 
 
 def wasted_by(rows: list[UsageRecord]) -> Counter[tuple[str, str]]:
-    """What these rows wasted on failed attempts."""
+    """Return the amounts that these rows wasted on failed attempts."""
     found = Counter[tuple[str, str]]()
     for row in rows:
         if row.error and row.cost_nusd:
