@@ -3,10 +3,11 @@
 import fcntl
 import glob
 import os
-import secrets
+import socket
+from hashlib import blake2b
 from pathlib import Path
 
-ID_FILE = "folder-id"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class LiveWorkers:
@@ -14,31 +15,27 @@ class LiveWorkers:
 
     def __init__(self, directory: Path, owner: str) -> None:
         self._directory = directory
-        self._folder = _identity_of(directory)
-        self.name = f"{self._folder}/{owner}"
+        self._place = _place_of(directory)
+        self.name = f"{self._place}/{owner}"
 
     def is_dead(self, name: str) -> bool:
         """Return whether a worker has certainly ended; nothing is known about workers of other nodes."""
-        folder, _, owner = name.partition("/")
-        if folder != self._folder or not owner or name == self.name:
+        place, _, owner = name.partition("/")
+        if not place or place != self._place or not owner or name == self.name:
             return False
         # A live worker locks all of its files, and has one at any time. The files of others are deleted at last.
         return not any(_is_locked(path) for path in self._directory.glob(f"{glob.escape(owner)}-*.log"))
 
 
-def _identity_of(directory: Path) -> str:
-    """Return the id of a folder, which the first process that asks for it writes."""
-    path = directory / ID_FILE
-    if not path.exists():
-        hidden = directory / f"{ID_FILE}.{secrets.token_hex(4)}"
-        hidden.write_text(secrets.token_hex(8))
-        try:
-            os.link(hidden, path)
-        except FileExistsError:
-            pass  # another process was first
-        finally:
-            hidden.unlink()
-    return path.read_text()
+def _place_of(directory: Path) -> str:
+    """Return an id of a folder on this machine since it started, "" where that is unknown. A copy of the folder, there
+    or on another machine, has another id: its workers would look dead because their files are elsewhere."""
+    try:
+        boot, folder = BOOT_ID.read_text(), directory.stat()
+    except OSError:
+        return ""
+    parts = f"{boot}\n{socket.gethostname()}\n{folder.st_dev}\n{folder.st_ino}"
+    return blake2b(parts.encode(), digest_size=8).hexdigest()
 
 
 def _is_locked(path: Path) -> bool:

@@ -1,10 +1,11 @@
 """Whether a worker has ended is known from the locks of its files, at once and never wrongly."""
 
+import shutil
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
+from gateway.store import live_workers
 from gateway.store.intents import Intents, orphans
 from gateway.store.live_workers import LiveWorkers
 
@@ -53,7 +54,20 @@ def test_workers_of_other_nodes_and_unknown_ones_are_not_known_to_be_dead(tmp_pa
     assert not workers.is_dead(name) and not workers.is_dead("") and not workers.is_dead("x")
 
 
-def test_processes_that_start_together_agree_on_the_folder(tmp_path):
-    with ThreadPoolExecutor(8) as threads:
-        names = {one.name for one in threads.map(lambda _: LiveWorkers(tmp_path, "a"), range(32))}
-    assert len(names) == 1 and [path.name for path in tmp_path.iterdir()] == ["folder-id"]
+def test_a_copied_folder_and_another_machine_are_other_nodes(tmp_path, monkeypatch):
+    """Otherwise workers of two nodes that began as copies would take each other's work for ever."""
+    own = Intents(tmp_path / "a", "node")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    names = {LiveWorkers(tmp_path / one, own.owner).name for one in "aab"}
+    boot = tmp_path / "boot_id"
+    boot.write_text("another start of the machine")
+    monkeypatch.setattr(live_workers, "BOOT_ID", boot)
+    assert len(names | {LiveWorkers(tmp_path / "a", own.owner).name}) == 3
+
+
+def test_nothing_is_known_where_the_system_does_not_name_its_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(live_workers, "BOOT_ID", tmp_path / "none")
+    own, other = Intents(tmp_path, "node"), Intents(tmp_path, "node")
+    name = LiveWorkers(tmp_path, other.owner).name
+    other.close()
+    assert not LiveWorkers(tmp_path, own.owner).is_dead(name)
