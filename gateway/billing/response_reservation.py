@@ -21,7 +21,7 @@ KeepIntent = Callable[[int, Target, bytes], None]
 
 
 class ResponseReservation(HeldReservation, kw_only=True, eq=False):
-    """The reservation of a background response. `keep` is called before each attempt."""
+    """The reservation of a background response. `keep` is called before each attempt is sent."""
 
     keep: KeepIntent
 

@@ -150,8 +150,6 @@ class Settlement(OutputReservation, eq=False):
             call = BilledCall(target, mode, ppm, cost_bound, call_reservation)
             if reservation.journaled:
                 owner.intents.begin(terms.request, attempt, intent_of(terms, attempt, call, reservation))
-            elif isinstance(reservation, ResponseReservation):
-                reservation.keep(attempt, target, intent_of(terms, attempt, call, reservation))
         except BaseException:
             if call_reservation is not None:
                 call_reservation.release()
@@ -161,6 +159,14 @@ class Settlement(OutputReservation, eq=False):
         self._open[attempt] = call
         if call_reservation is not None:
             self._narrow(call, call_reservation)
+
+    def keep_intent(self, number: int) -> None:
+        """Keep the intent of an attempt that has begun in the row of its background response, before anything is sent.
+        Unavailable."""
+        reservation = self._reservation
+        if isinstance(reservation, ResponseReservation):
+            call = self._open[number]
+            reservation.keep(number, call.target, intent_of(self.terms, number, call, reservation))
 
     def second(self, number: int, target: Target, cost_bound: CostBound) -> "Settlement | None":
         """Return the settlement of a call beside the one in progress, begun as attempt `number`; None where the

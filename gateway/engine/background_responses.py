@@ -19,6 +19,12 @@ from gateway.providers.protocol import Target
 class BackgroundRun(Run):
     """A background response in progress. One that is cancelled is cancelled at its provider, and not read on."""
 
+    def begin(self, target: Target) -> Attempt:
+        """Begin an attempt, whose intent any worker can read."""
+        attempt = super().begin(target)
+        self.settlement.keep_intent(attempt.number)
+        return attempt
+
     def leave(self, attempt: Attempt) -> bool:
         """Return False: the answer is not read on."""
         return False
