@@ -134,7 +134,7 @@ def read_message(item: Json) -> ShownMessage:
         role = "assistant"
     parts = list(_read_spoken(item, role))
     if role == "user":
-        parts = [piece for part in parts for piece in split_added(part)]
+        parts = join_added(piece for part in parts for piece in split_added(part))
     if _is_marked(item) and parts:
         parts[-1].cached = True
     return ShownMessage(role, parts[:MAX_PARTS])
@@ -160,6 +160,23 @@ def split_added(part: ShownPart) -> Iterator[ShownPart]:
     if rest.strip() or not at or part.cached or part.sources:
         part.text = rest
         yield part
+
+
+def join_added(parts: Iterable[ShownPart]) -> list[ShownPart]:
+    """Return the parts with what an agent added in succession as one part each; its title counts them."""
+    joined: list[ShownPart] = []
+    counts: dict[str, int] = {}
+    for part in parts:
+        last = joined[-1] if joined else None
+        if part.kind != "added" or last is None or last.kind != "added" or last.cached:
+            joined.append(part)
+            counts = {part.title: 1}
+            continue
+        counts[part.title] = counts.get(part.title, 0) + 1
+        last.text = f"{last.text}\n\n{part.text}"[:MAX_TEXT]
+        last.cached = part.cached
+        last.title = ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items())
+    return joined
 
 
 def _read_spoken(item: Json, role: str) -> Iterator[ShownPart]:

@@ -489,8 +489,7 @@ def test_what_an_agent_adds_stands_apart_from_what_the_user_wrote() -> None:
     assert shown is not None
     first, second = shown.messages
     assert [(part.kind, part.title, part.text) for part in first.parts] == [
-        ("added", "system-reminder", "Today is Monday."),
-        ("added", "system-reminder", "Today is Monday."),
+        ("added", "2 × system-reminder", "Today is Monday.\n\nToday is Monday."),
         ("text", "", "Fix the <b>test</b>."),
     ]
     assert [(part.kind, part.text) for part in second.parts] == [("text", "<doc>mine</doc>")]
