@@ -300,6 +300,23 @@ def test_a_long_conversation_begins_with_its_newest_messages(browser: Chromium, 
     assert browser.run("document.querySelectorAll('.earlier-turns').length") == 0
 
 
+def test_the_keyboard_keeps_its_place_when_messages_are_edited(browser: Chromium, upstream: FakeOpenAI) -> None:
+    upstream.script(Answer("First."), Answer("Second."))
+    send(browser, "Hello")
+    browser.wait_for(f"{FIGURES} === 1 && {IDLE}")
+    click(browser, "Edit", ".turn.user")
+    pressed = "new KeyboardEvent('keydown', {key: '%s', ctrlKey: %s, bubbles: true, cancelable: true})"
+    browser.run(f"document.activeElement.dispatchEvent({pressed % ('Escape', 'false')})")
+    browser.wait_for("!document.querySelector('form.edit')")
+    assert browser.run("document.activeElement.getAttribute('aria-label')") == "Edit the message"
+    browser.run("document.activeElement.click()")
+    fill(browser, "form.edit textarea", "Hello again")
+    browser.run(f"document.activeElement.dispatchEvent({pressed % ('Enter', 'true')})")
+    browser.wait_for(f"{TEXTS}.at(-1) === 'Second.' && {IDLE}")
+    assert browser.run("document.activeElement.className") == "transcript"
+    assert upstream.calls[-1].body["messages"][-1]["content"] == "Hello again"
+
+
 def test_tools_and_schemas_have_forms_and_calls_wait_for_their_results(browser: Chromium, upstream: FakeOpenAI) -> None:
     click(browser, "Add a tool")
     browser.run("document.querySelector('#tool-name').value = 'not a name'")

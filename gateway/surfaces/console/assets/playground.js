@@ -482,6 +482,7 @@
   find("#open-history").addEventListener("click", async () => {
     await showHistory();
     historyDialog.showModal();
+    historyDialog.querySelector("#history-list button")?.focus();
   });
   find("#history-clear", historyDialog).addEventListener("click", async () => {
     await store.clear();

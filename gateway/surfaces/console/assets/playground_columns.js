@@ -169,7 +169,21 @@ const playgroundColumns = (() => {
       save.type = "submit";
       const cancel = make("button", "Cancel", "small");
       cancel.type = "button";
-      cancel.addEventListener("click", () => this.draw());
+      const leave = () => {
+        this.draw();
+        this.focusAction(turn.message, "Edit");
+      };
+      cancel.addEventListener("click", leave);
+      form.addEventListener("keydown", (event) => {
+        if (event.key === "Escape") {
+          event.preventDefault();
+          event.stopPropagation();
+          leave();
+        } else if (event.key === "Enter" && (event.metaKey || event.ctrlKey)) {
+          event.preventDefault();
+          form.requestSubmit();
+        }
+      });
       const line = make("div", "", "actions");
       line.append(save, cancel);
       form.append(field, line);
@@ -182,17 +196,28 @@ const playgroundColumns = (() => {
         else delete turn.message.reasoning_details;  // signatures are of the text that the model wrote
         this.draw();
         this.page.changed();
-        if (isPrompt) this.page.run([this]);
+        if (isPrompt) {
+          this.log.focus();
+          this.page.run([this]);
+        } else this.focusAction(turn.message, "Edit");
       });
       turn.text.hidden = true;
       turn.text.after(form);
       field.focus();
     }
 
+    // Focus a button of a message again, for those who use the keyboard.
+    focusAction(message, text) {
+      const turn = this.turns.find((one) => one.message === message);
+      const buttons = turn ? [...turn.element.querySelectorAll(".turn-actions button")] : [];
+      (buttons.find((one) => one.textContent === text) ?? this.log).focus();
+    }
+
     again(turn) {
       if (this.controller) return;
       this.cut(this.messages.indexOf(turn.message));
       this.draw();
+      this.log.focus();
       this.page.run([this]);
     }
 
