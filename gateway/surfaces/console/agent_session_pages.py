@@ -115,6 +115,19 @@ def _show_row(session: AgentSession, projects: dict[str, str]) -> dict[str, Any]
     }
 
 
+OWN_PATH = "/console/sessions/own"
+OWN = 5
+
+
+def show_own(call: PageCall) -> Outbound:
+    """Show the visitor's own newest sessions, which the overview loads when it is shown."""
+    scopes = request_log_reader_module.scopes_of(call.visitor, user_id=call.visitor.user_id)
+    database = call.services.store.database
+    sessions = list_sessions(database, scopes, None, OWN).sessions if scopes else []
+    projects = {project.id: project.name for project in list_projects(database, list(call.visitor.memberships))}
+    return call.page("sessions_own.html", "Your sessions", sessions=[_show_row(one, projects) for one in sessions])
+
+
 # One session as a timeline: its turns in branches, with the cost and the cache of each.
 
 TURNS_PATH = "/console/sessions/turns"
@@ -306,5 +319,6 @@ def _read_budget(
 
 OPERATIONS: tuple[Operation, ...] = (
     *page_operations(PATH, show_list),
+    *page_operations(OWN_PATH, show_own),
     *page_operations(TURNS_PATH, show_turns, {"share": share, "unshare": unshare}),
 )

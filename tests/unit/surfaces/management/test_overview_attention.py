@@ -168,3 +168,16 @@ def test_a_person_of_several_organizations_chooses_one(tenants: Tenants) -> None
     chosen = read(tenants, both, f"?organization={rival.organization_id}")
     assert f'<option value="{rival.organization_id}" selected' in chosen
     assert "invitations are open" not in texts(chosen)
+
+
+def test_a_person_sees_their_own_sessions_alone(tenants: Tenants) -> None:
+    body = {"model": "sandbox/sandbox-echo", "messages": [{"role": "user", "content": "Hello"}]}
+    names = {"acme developer": "session-of-developer", "acme owner": "session-of-owner"}
+    tenants.services.billing.ledger.grant(tenants["acme owner"].organization_id, 10**9, "own sessions")
+    for who, name in names.items():
+        tenants.ok("POST", "/v1/chat/completions", tenants[who].key.token, body, x_session_id=name)
+    tenants.services.store.journal.flush(60)
+    for who, name in names.items():
+        assert "/console/sessions/own" in read(tenants, tenants[who])
+        shown = read(tenants, tenants[who], "/sessions/own")
+        assert f"session={name}" in shown and shown.count("/console/sessions/turns?") == 1
