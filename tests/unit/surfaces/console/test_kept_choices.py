@@ -31,7 +31,7 @@ def test_other_values_are_not_kept(text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "taken"),
     [
-        ("/console", {"timeRange"}),
+        ("/console", {"organization", "timeRange"}),
         ("/console/explore", {"projectId"}),
         ("/console/sessions", {"projectId"}),
         ("/console/teams", {"organization"}),
