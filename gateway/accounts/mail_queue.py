@@ -1,6 +1,7 @@
 """E-mail that waits to be sent: encrypted in the store, delivered by the leading worker, tried again for some hours."""
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -20,15 +21,20 @@ TTL_S = 86_400.0
 CONCURRENT_DELIVERIES = 8
 BATCH_SIZE = 500
 ROUND_TIMEOUT_S = 60.0
+PLAIN_MEMBERS = 3  # of a message, which a worker of an earlier release knows
 
 log = logging.getLogger(__name__)
 
 
 class MailQueue:
     """`put` returns at once; the recurring job `deliver` sends. Messages hold links that open accounts, so they are
-    encrypted at rest and never logged."""
+    encrypted at rest and never logged. `note` is told of each attempt for a subscription: its id, and the problem, ""
+    when the message was accepted."""
 
-    def __init__(self, documents: Documents, vault: Vault, mailer: Mailer, clock: Clock) -> None:
+    def __init__(
+        self, documents: Documents, vault: Vault, mailer: Mailer, clock: Clock, note: Callable[[str, str], None]
+    ) -> None:
+        self._note = note
         self._documents = documents
         self._vault = vault
         self._clock = clock
@@ -63,7 +69,8 @@ class MailQueue:
 
     def _try(self, key: str, waiting: dict[str, Any]) -> None:
         try:
-            mail = Mail(*orjson.loads(self._vault.open(waiting["sealed"])))
+            more = orjson.loads(self._vault.open(waiting["more"])) if waiting.get("more") else ()
+            mail = Mail(*orjson.loads(self._vault.open(waiting["sealed"])), *more)
         except GatewayError:
             self._documents.delete(KIND, key)  # sealed under a key that no longer exists
             return
@@ -71,8 +78,14 @@ class MailQueue:
             self._mailer.send(mail)
         except MailFailed as error:
             self._schedule_retry(key, mail, waiting["attempts"] + 1, error)
+            self._note_result(mail, str(error))
             return
         self._documents.delete(KIND, key)
+        self._note_result(mail, "")
+
+    def _note_result(self, mail: Mail, problem: str) -> None:
+        if mail.subscription:
+            self._note(mail.subscription, problem)
 
     def _schedule_retry(self, key: str, mail: Mail, attempts: int, error: MailFailed) -> None:
         wait_us = None if error.final else next_wait_us(attempts)
@@ -86,5 +99,8 @@ class MailQueue:
     def _store(self, mail: Mail, attempts: int, due: int) -> None:
         # Read in the order of keys, so that messages that wait for another attempt keep no due one from being read.
         key = f"{due:016x}:{ids.new_hex()}"
-        sealed = self._vault.seal(orjson.dumps(mail[:]).decode())
-        self._documents.put(KIND, key, orjson.dumps({"sealed": sealed, "attempts": attempts, "due": due}), TTL_S)
+        sealed = self._vault.seal(orjson.dumps(mail[:PLAIN_MEMBERS]).decode())
+        waiting = {"sealed": sealed, "attempts": attempts, "due": due}
+        if any(mail[PLAIN_MEMBERS:]):
+            waiting["more"] = self._vault.seal(orjson.dumps(mail[PLAIN_MEMBERS:]).decode())
+        self._documents.put(KIND, key, orjson.dumps(waiting), TTL_S)

@@ -1,11 +1,13 @@
 """Views that people saved: a name and the query of a page, for its owner or for the whole organization."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway import ids
+from gateway.accounts import audit
 from gateway.errors import InvalidRequest, NotFound
 from gateway.store.database import Database
 
@@ -30,30 +32,78 @@ class SavedView(Struct, frozen=True):
 
 
 def add(
-    database: Database, organization_id: str, user_id: str, name: str, query: str, shared: bool, page: str = EXPLORE
+    database: Database,
+    organization_id: str,
+    user_id: str,
+    name: str,
+    query: str,
+    shared: bool,
+    page: str = EXPLORE,
+    *,
+    actor: str = "",
 ) -> SavedView:
-    """Save a view of a page. InvalidRequest (name, query, too many)."""
-    name = " ".join(name.split())
-    if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
-        raise InvalidRequest(f"The name of a view has 1 to {MAX_NAME_LENGTH} characters.", param="name")
-    if len(query) > MAX_QUERY_LENGTH:
-        raise InvalidRequest("This view has too many filters to be saved.", param="query")
-    view = SavedView(ids.new("view"), organization_id, user_id, name, query, shared, page)
+    """Save a view of a page; `actor` "" is its owner. InvalidRequest (name, query, too many)."""
+    view = SavedView(ids.new("view"), organization_id, user_id, _read_name(name), _check_query(query), shared, page)
 
     def work() -> SavedView:
         counted = "SELECT COUNT(*) FROM saved_view WHERE organization_id = ? AND user_id = ?"
         if database.execute(counted, (organization_id, user_id)).fetchone()[0] >= MAX_VIEWS:
             raise InvalidRequest(f"A person has at most {MAX_VIEWS} views. Remove one first.", param="name")
-        values = (view.id, organization_id, user_id, name, query, shared, page, database.now_us())
+        values = (view.id, organization_id, user_id, view.name, query, shared, page, database.now_us())
         database.execute(f"INSERT INTO saved_view ({COLUMNS}, created_at) VALUES ({', '.join('?' * 8)})", values)
+        _note(database, "view.create", view, actor or user_id)
         return view
 
     return database.write(work)
 
 
-def remove(database: Database, view: SavedView) -> None:
-    """Delete a view; nothing happens if it was already deleted."""
-    database.write(lambda: database.execute("DELETE FROM saved_view WHERE id = ?", (view.id,)))
+def change(database: Database, view: SavedView, changes: Mapping[str, Any], *, actor: str) -> SavedView:
+    """Change name, query or `shared` of a view. InvalidRequest (name, query), NotFound."""
+    changed = replace(view, **changes)
+    changed = replace(changed, name=_read_name(changed.name), query=_check_query(changed.query))
+
+    def work() -> SavedView:
+        sql = "UPDATE saved_view SET name = ?, query = ?, shared = ? WHERE id = ?"
+        if not database.execute(sql, (changed.name, changed.query, changed.shared, view.id)).rowcount:
+            raise NotFound("There is no such view, or it is not shared with you.")
+        _note(database, "view.update", changed, actor)
+        return changed
+
+    return database.write(work)
+
+
+def _read_name(text: str) -> str:
+    name = " ".join(text.split())
+    if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
+        raise InvalidRequest(f"The name of a view has 1 to {MAX_NAME_LENGTH} characters.", param="name")
+    return name
+
+
+def _check_query(query: str) -> str:
+    if len(query) > MAX_QUERY_LENGTH:
+        raise InvalidRequest("This view has too many filters to be saved.", param="query")
+    return query
+
+
+def remove(database: Database, view: SavedView, *, actor: str) -> None:
+    """Delete a view with its subscriptions; nothing happens if it was already deleted."""
+
+    def work() -> None:
+        if database.execute("DELETE FROM saved_view WHERE id = ?", (view.id,)).rowcount:
+            _note(database, "view.delete", view, actor)
+
+    database.write(work)
+
+
+def _note(database: Database, action: str, view: SavedView, actor: str) -> None:
+    audit.append(
+        action,
+        view.id,
+        actor=actor,
+        at_us=database.now_us(),
+        organization_id=view.organization_id,
+        detail={"name": view.name, "page": view.page, "shared": view.shared},
+    )
 
 
 def list_views(

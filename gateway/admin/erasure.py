@@ -77,7 +77,7 @@ APPLICATIONS = (
 MAX_ENTRIES = 1_000
 NAMING = ("displayName", "nickName", "formatted", "givenName", "middleName", "familyName", "userName", "value")
 OF_MEMBER = ("scim_group_member", "scim_user")
-OF_PERSON = ("saved_view", "last_visit", "playground_preset", "request_share")
+OF_PERSON = ("view_subscription", "saved_view", "last_visit", "playground_preset", "request_share")
 OF_MEMBER_BY_NAME = ("member_group", "group_grant")
 
 

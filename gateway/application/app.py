@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gateway.accounts.view_subscriptions import ViewSubscription
 from gateway.configuration import settings as configuration
 from gateway.errors import GatewayError
 from gateway.runtime.call_merging import SharedCalls
@@ -24,6 +25,7 @@ from gateway.surfaces.web.operation_guard import guard_among
 from gateway.surfaces.web.origins import Browsers, Hosts, make_proxies
 from gateway.surfaces.web.request_targets import Addresses
 from gateway.telemetry.gauges import JobHealth
+from gateway.telemetry.weekly_views import ComposedView
 from gateway.worker import extensions
 from gateway.worker.recurring_jobs import Background, make_background
 from gateway.worker.services import Services
@@ -35,8 +37,10 @@ if TYPE_CHECKING:
 
     from gateway.application import flask_application
     from gateway.application.flask_application import FlaskApplication
+    from gateway.surfaces.console import view_mails
 else:
     flask_application = LazyImport("gateway.application.flask_application")
+    view_mails = LazyImport("gateway.surfaces.console.view_mails")
 
 
 class OnDemandApplication:
@@ -155,8 +159,14 @@ def create_app(
     wired.telemetry.jobs = job_health
     batch_port.attach(wired, surfaces)
     request_port.attach(wired, surfaces)
-    background.start()
     on_demand = OnDemandApplication(wired, surfaces)
+
+    def compose_view(subscription: ViewSubscription) -> ComposedView:
+        on_demand.get()  # imports the pages beside the event loop
+        return view_mails.compose(wired, subscription)
+
+    wired.telemetry.weekly_views.compose = compose_view
+    background.start()
     if chosen.server.extensions or not chosen.server.express_lane:
         on_demand.get()  # at once, so that an extension that cannot be mounted ends the start
     wsgi: Callable[..., Iterable[bytes]] = on_demand

@@ -40,6 +40,7 @@ from gateway.runtime.threads import Job
 from gateway.store.documents import Documents
 from gateway.telemetry.alert_history import AlertHistory
 from gateway.telemetry.alert_incidents import Incidents, OutageClaims
+from gateway.telemetry.view_reports import EVENT as VIEW
 from gateway.transport import Transport
 from gateway.transport.mail import Mail, Mailer, MailFailed
 from gateway.transport.webhook_delivery import TIMEOUT_S, deliver, next_wait_us
@@ -57,6 +58,7 @@ HEADING_MEMBERS = ("subject", "message", "remedy")  # members of the data that a
 MAX_FACTS = 10
 CARD = "application/vnd.microsoft.card.adaptive"
 SOURCE = "llmgateway"
+OPEN = "Open the view"
 MARKDOWN = re.compile(r"([\\`*_~|\[\]()<>#])")
 
 
@@ -85,7 +87,10 @@ def _slack(event: Mapping[str, Any], hook: AlertHook) -> Json:
     if data["remedy"]:
         remedy = {"type": "mrkdwn", "text": _cut(_slack_text(data["remedy"]), 2000)}
         blocks.append({"type": "context", "elements": [remedy]})
-    return {"text": _cut(f"{title_of(event)}: {_slack_text(data['message'])}", 3000), "blocks": blocks}
+    if data.get("link"):
+        link = {"type": "mrkdwn", "text": f"<{_slack_text(data['link'])}|{OPEN}>"}
+        blocks.append({"type": "section", "text": link})
+    return {"text": _cut(f"{_slack_text(title_of(event))}: {_slack_text(data['message'])}", 3000), "blocks": blocks}
 
 
 def _teams(event: Mapping[str, Any], hook: AlertHook) -> Json:
@@ -95,7 +100,7 @@ def _teams(event: Mapping[str, Any], hook: AlertHook) -> Json:
     body: list[Json] = [
         {
             "type": "TextBlock",
-            "text": title_of(event),
+            "text": _markdown(title_of(event)) if "title" in data else title_of(event),
             "weight": "Bolder",
             "size": "Medium",
             "color": STYLES[level],
@@ -103,7 +108,7 @@ def _teams(event: Mapping[str, Any], hook: AlertHook) -> Json:
         },
         {"type": "TextBlock", "text": _markdown(data["message"]), "wrap": True},
     ]
-    facts = [{"title": name, "value": _markdown(value)} for name, value in facts_of(event)]
+    facts = [{"title": _markdown(name), "value": _markdown(value)} for name, value in facts_of(event)]
     if facts:
         body.append({"type": "FactSet", "facts": facts})
     if data["remedy"]:
@@ -114,6 +119,8 @@ def _teams(event: Mapping[str, Any], hook: AlertHook) -> Json:
         "version": "1.4",
         "body": body,
     }
+    if data.get("link"):
+        card["actions"] = [{"type": "Action.OpenUrl", "title": OPEN, "url": data["link"]}]
     return {"type": "message", "attachments": [{"contentType": CARD, "contentUrl": None, "content": card}]}
 
 
@@ -121,7 +128,7 @@ def _discord(event: Mapping[str, Any], hook: AlertHook) -> Json:
     """Return an embed without mentions (https://discord.com/developers/docs/resources/message#embed-object)."""
     data = event["data"]
     facts = [
-        {"name": _cut(name, 256), "value": _cut(_markdown(value), 300), "inline": True}
+        {"name": _cut(_markdown(name), 256), "value": _cut(_markdown(value), 300), "inline": True}
         for name, value in facts_of(event)
     ]
     embed: Json = {
@@ -133,6 +140,8 @@ def _discord(event: Mapping[str, Any], hook: AlertHook) -> Json:
     }
     if data["remedy"]:
         embed["footer"] = {"text": _cut(data["remedy"], 500)}
+    if data.get("link"):
+        embed["url"] = data["link"]
     return {"username": SOURCE, "embeds": [embed], "allowed_mentions": {"parse": []}}
 
 
@@ -165,12 +174,16 @@ FORM_WRITERS: dict[str, Callable[[Mapping[str, Any], AlertHook], Json]] = {
 
 
 def title_of(event: Mapping[str, Any]) -> str:
-    """Return the headline of an alert, for example "Warning: budget.spent"."""
+    """Return the headline of an event: that of a view, or for example "Warning: budget.spent"."""
+    if "title" in event["data"]:
+        return str(event["data"]["title"])
     return f"{LEVEL_LABELS[event['level']]}: {event['type']}"
 
 
 def facts_of(event: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the facts of an alert besides its message, in words."""
+    """Return the facts of an event besides its message, in words."""
+    if "title" in event["data"]:
+        return [(str(name), str(value)) for name, value in event["data"]["facts"]][:MAX_FACTS]
     facts = [
         (name.replace("_", " "), str(value))
         for name, value in event["data"].items()
@@ -234,7 +247,9 @@ class NotedChange(Struct):
 
 
 class Alerts:
-    """Receives every state change in `note`; the other methods are recurring jobs."""
+    """Receives every state change in `note`, and saved views in `queue`; the other methods are recurring jobs.
+    `note_view` is told of each attempt to deliver a view: the id of its subscription, and the problem, "" when it was
+    accepted."""
 
     def __init__(
         self,
@@ -246,7 +261,9 @@ class Alerts:
         clock: Clock,
         claims: OutageClaims,
         history: AlertHistory,
+        note_view: Callable[[str, str], None] | None = None,
     ) -> None:
+        self._note_view = note_view
         self._hooks = hooks
         self._history = history
         self._documents = documents
@@ -325,6 +342,10 @@ class Alerts:
             for index, name in enumerate(ended):
                 ident = f"{event['id']}_{index}" if index else event["id"]
                 self._store(hook, {**event, "id": ident, "data": {**event["data"], "ends": name}}, at_us)
+
+    def queue(self, hook: AlertHook, event: dict[str, Any]) -> None:
+        """Queue an event for one address, once under its id; within the transaction of what causes it."""
+        self._store(hook, event, self._clock.now_us())
 
     def _store(self, hook: AlertHook, event: dict[str, Any], at_us: int) -> None:
         waiting: dict[str, Any] = {"hook": hook.id, "organization": hook.organization_id, "event": event}
@@ -425,6 +446,9 @@ class Alerts:
             raise
         problem = self._send(hook, waiting["event"])
         self._note_trouble(hook, problem)
+        subscription = waiting["event"]["data"].get("subscription")
+        if subscription and waiting["event"]["type"] == VIEW and self._note_view is not None:
+            self._note_view(subscription, problem)
         if not problem:
             # Kept without a due time while the same incident has the same name, so that it is not sent again.
             self._documents.put(KIND, key, orjson.dumps({"hook": hook.id, "told": True}), SENT_TTL_S)
@@ -468,9 +492,10 @@ class Alerts:
             return "e-mail is not configured; name a mail server under [mail] in the configuration"
         data = event["data"]
         facts = "\n".join(f"{name}: {value}" for name, value in facts_of(event))
-        text = "\n\n".join(filter(None, (data["message"], facts, data["remedy"])))
+        text = "\n\n".join(filter(None, (data["message"], facts, data["remedy"], data.get("link"))))
+        subject = title_of(event) if "title" in data else f"{title_of(event)}: {data['message']}"
         try:
-            self._mailer.send(Mail(hook.url.removeprefix(MAILTO), f"{title_of(event)}: {data['message']}", text))
+            self._mailer.send(Mail(hook.url.removeprefix(MAILTO), subject, text))
         except MailFailed as error:
             return str(error)
         return ""

@@ -20,14 +20,21 @@ else:
 
 TIMEOUT_S = 15.0
 MAX_SUBJECT_LENGTH = 200
+MAX_LINE_LENGTH = 998  # RFC 5322, 2.1.1
 
 
 class Mail(NamedTuple):
-    """A plain-text message to one address."""
+    """A message to one address. `html` is the same text as HTML; `stop` is the address that ends messages of its kind
+    with one POST (RFC 8058); `ident` makes repeated deliveries of a message recognisable; `subscription` is what it is
+    sent for. These are "" where a message has none."""
 
     to: str
     subject: str
     text: str
+    html: str = ""
+    stop: str = ""
+    ident: str = ""
+    subscription: str = ""
 
 
 class MailFailed(Exception):
@@ -87,15 +94,22 @@ class Mailer:
 
     def _compose(self, mail: Mail) -> EmailMessage:
         """Return the message. The library refuses a header with a line break (RFC 5322, 2.2)."""
-        message = EmailMessage(policy=policy.SMTP)
+        # An address in a header must be in one piece: a folded one would be encoded word by word.
+        message = EmailMessage(policy=policy.SMTP.clone(max_line_length=MAX_LINE_LENGTH) if mail.stop else policy.SMTP)
         try:
             message["From"] = self._settings.sender
             message["To"] = headerregistry.Address(addr_spec=mail.to)
             message["Subject"] = " ".join(mail.subject.split())[:MAX_SUBJECT_LENGTH]
             message["Date"] = formatdate()
-            message["Message-ID"] = make_msgid(domain=self._settings.sender.rpartition("@")[2].strip("> ") or None)
+            domain = self._settings.sender.rpartition("@")[2].strip("> ") or None
+            message["Message-ID"] = f"<{mail.ident}@{domain}>" if mail.ident and domain else make_msgid(domain=domain)
             message["Auto-Submitted"] = "auto-generated"
+            if mail.stop:
+                message["List-Unsubscribe"] = f"<{mail.stop}>"
+                message["List-Unsubscribe-Post"] = "List-Unsubscribe=One-Click"
             message.set_content(mail.text)
+            if mail.html:
+                message.add_alternative(mail.html, subtype="html")
         except (ValueError, MessageError, IndexError):
             raise MailFailed("the address is not a valid e-mail address", final=True) from None
         return message

@@ -543,6 +543,7 @@ JOB_TABLE = (
     RecurringJob("stored_files", 60.0, Scope.INSTALLATION, _steps("engine.files.purge")),
     RecurringJob("provider_files", 5.0, Scope.INSTALLATION, _steps("engine.provider_files.run")),
     RecurringJob("file_objects", 3600.0, Scope.INSTALLATION, _steps("engine.files.sweep_objects")),
+    RecurringJob("weekly_views", 15.0, Scope.INSTALLATION, _steps("telemetry.weekly_views.run")),
     RecurringJob("mail", 2.0, Scope.INSTALLATION, _steps("telemetry.mail.deliver")),
     RecurringJob("alerts", 2.0, Scope.INSTALLATION, _steps("telemetry.alerts.deliver")),
     RecurringJob("past_alerts", 3600.0, Scope.INSTALLATION, _steps("telemetry.alert_history.forget")),

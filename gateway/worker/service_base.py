@@ -1,6 +1,7 @@
 """The objects that all groups of services use: store, threads, HTTP client and telemetry."""
 
 import hmac
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -8,6 +9,7 @@ from msgspec import Struct
 from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.passwords import Passwords
+from gateway.accounts.view_subscriptions import note_delivery
 from gateway.build_stamp import full_version
 from gateway.callers.vault import Vault
 from gateway.clock import SECOND_US, Clock
@@ -42,6 +44,7 @@ from gateway.telemetry.presence import WorkerPresence
 from gateway.telemetry.request_log_writer import RequestLog
 from gateway.telemetry.request_observers import RequestObservers
 from gateway.telemetry.unusual_days import UnusualWatch
+from gateway.telemetry.weekly_views import WeeklyViews
 from gateway.transport import Transport
 from gateway.transport.answer_room import AnswerRoom
 from gateway.transport.mail import Mailer
@@ -161,15 +164,21 @@ def _open_telemetry(
     mailer = Mailer(settings.mail, settings.secret(MAIL_PASSWORD))
     claims = OutageClaims(data / "alerts", store.redis)
     history = AlertHistory(store.database)
+    note = partial(note_delivery, store.database)
+    alerts = Alerts(hooks, store.documents, transport, mailer, states, clock, claims, history, note)
+    mail = MailQueue(store.documents, store.vault, mailer, clock, note)
     return TelemetryServices(
         requests=requests,
         request_log=log,
         states=states,
         budget_watch=BudgetWatch(store.database, store.documents, states, low_nusd, settings.alerts.thresholds),
         hooks=hooks,
-        alerts=Alerts(hooks, store.documents, transport, mailer, states, clock, claims, history),
+        alerts=alerts,
         alert_history=history,
-        mail=MailQueue(store.documents, store.vault, mailer, clock),
+        mail=mail,
+        weekly_views=WeeklyViews(
+            store.database, hooks, alerts, mail, clock, store.secrets.hash_keys, settings.server.public_url
+        ),
         model_watch=ModelWatch(states, clock, settings.alerts.model_end_days),
         unusual_watch=UnusualWatch(
             store.database, store.control, store.documents, states, round(settings.alerts.unusual_usd * NANO)

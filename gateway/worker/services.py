@@ -96,6 +96,7 @@ from gateway.telemetry.presence import WorkerPresence
 from gateway.telemetry.request_log_writer import RequestLog
 from gateway.telemetry.request_observers import RequestObservers
 from gateway.telemetry.unusual_days import UnusualWatch
+from gateway.telemetry.weekly_views import WeeklyViews
 from gateway.transport import Transport
 from gateway.videos.video_jobs import Videos
 from gateway.worker import accepted_configuration
@@ -238,6 +239,7 @@ class TelemetryServices:
     alerts: Alerts
     alert_history: AlertHistory
     mail: MailQueue
+    weekly_views: WeeklyViews
     model_watch: ModelWatch
     cache_watch: CacheWatch
     unusual_watch: UnusualWatch

@@ -15,7 +15,17 @@ from gateway.reports.latency_percentiles import BUSIEST
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.console.explore_periods import COMPARED_TEXTS, RANGES, write_hour
 from gateway.surfaces.console.explore_questions import ExploreAnswer, UsageChoices, answer, open_comparisons
-from gateway.surfaces.console.explore_views import find_view, read_view, remove, save, show_views
+from gateway.surfaces.console.explore_views import (
+    find_view,
+    read_view,
+    remove,
+    save,
+    send_now,
+    show_subscriptions,
+    show_views,
+    subscribe,
+    unsubscribe,
+)
 from gateway.surfaces.console.grouping import (
     GROUPS,
     GroupingScope,
@@ -111,6 +121,7 @@ def _show(call: PageCall, arguments: dict[str, str], view: SavedView | None) -> 
         export=_export_path(choices),
         kept={name: value for name, value in arguments.items() if name not in UNKEPT},
         **show_views(call, arguments, view),
+        **show_subscriptions(call, view),
         **figures,
     )
 
@@ -360,5 +371,9 @@ def _credits(services: Services, visitor: Visitor) -> list[tuple[str, int | None
 
 OPERATIONS: tuple[Operation, ...] = (
     *page_operations(PATH, show, {"save_view": save}),
-    *page_operations(VIEW, show_view, {"remove_view": remove_view}),
+    *page_operations(
+        VIEW,
+        show_view,
+        {"remove_view": remove_view, "subscribe": subscribe, "unsubscribe": unsubscribe, "send_now": send_now},
+    ),
 )

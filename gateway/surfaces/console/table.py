@@ -45,6 +45,7 @@ from gateway.surfaces.console import (
     sso_settings_pages,
     system_pages,
     team_pages,
+    view_stop_pages,
 )
 from gateway.surfaces.visitors.visitor import MANAGEMENT
 from gateway.surfaces.web.http import Surface
@@ -65,6 +66,7 @@ SURFACE = Surface(
         *file_pages.OPERATIONS,
         *authorize.DEVICE_OPERATIONS,
         *explore_pages.OPERATIONS,
+        *view_stop_pages.OPERATIONS,
         *outcome_pages.OPERATIONS,
         *find_pages.OPERATIONS,
         *first_run_pages.OPERATIONS,

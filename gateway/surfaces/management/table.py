@@ -36,6 +36,7 @@ from gateway.surfaces.management import (
     sign_in_routes,
     sso_routes,
     team_routes,
+    view_routes,
     workload_identity_routes,
 )
 from gateway.surfaces.visitors.visitor import MANAGEMENT
@@ -68,6 +69,7 @@ OPERATIONS: tuple[Operation, ...] = (
     *credit_routes.OPERATIONS,
     *organization_limit_routes.OPERATIONS,
     *limit_simulation_routes.OPERATIONS,
+    *view_routes.OPERATIONS,
     *alert_routes.OPERATIONS,
     *applications.OPERATIONS,
     *activity_routes.OPERATIONS,
