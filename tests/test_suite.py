@@ -73,7 +73,6 @@ TRIED_THROUGH = {
     "callers/page_tokens.py": ("unit/surfaces/management/test_playground_page.py",),
     "accounts/outcome_settings.py": ("unit/surfaces/management/test_outcome_routes.py",),
     "reports/outcomes.py": ("unit/surfaces/management/test_outcome_routes.py",),
-    "accounts/saved_views.py": ("unit/surfaces/management/test_saved_views.py",),
     "accounts/limit_drafts.py": ("unit/surfaces/management/test_organization_limits.py",),
     "accounts/request_shares.py": ("unit/surfaces/management/test_shared_requests.py",),
     "accounts/chosen_columns.py": ("unit/surfaces/management/test_request_list.py",),

@@ -17,6 +17,7 @@ from gateway.store.database import Database
 
 REQUEST, SESSION = "request", "session"
 LIFE_US = 30 * DAY_US
+MAX_LISTED = 5_000
 MAX_SHARES = 100  # of a person in an organization, without expired ones
 COLUMNS = "id, organization_id, project_id, user_id, member_id, kind, subject, expires_at"
 
@@ -89,6 +90,12 @@ def list_shares(
     )
     values = (organization_id, project_id, kind, subject, database.now_us())
     return [RequestShare(*row) for row in database.query_rows(sql, values)]
+
+
+def list_of_organization(database: Database, organization_id: str) -> list[RequestShare]:
+    """Return the links of an organization that have not expired, oldest first, at most MAX_LISTED."""
+    sql = f"SELECT {COLUMNS} FROM request_share WHERE organization_id = ? AND expires_at > ? ORDER BY id LIMIT ?"
+    return [RequestShare(*row) for row in database.query_rows(sql, (organization_id, database.now_us(), MAX_LISTED))]
 
 
 def _find_own(database: Database, draft: RequestShare) -> str | None:

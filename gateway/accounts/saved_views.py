@@ -102,7 +102,7 @@ def _note(database: Database, action: str, view: SavedView, actor: str) -> None:
         actor=actor,
         at_us=database.now_us(),
         organization_id=view.organization_id,
-        detail={"name": view.name, "page": view.page, "shared": view.shared},
+        detail={"page": view.page, "shared": view.shared},  # its name may name a person
     )
 
 

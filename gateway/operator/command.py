@@ -52,6 +52,8 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "session-budgets": ("derived_commands", "session_budgets", "Budgets of sessions and runs of agents."),
     "limits": ("member_commands", "limits", "Spending limits of any subject."),
     "rates": ("derived_commands", "rates", "Rate limits."),
+    "views": ("derived_commands", "views", "Saved views, and where they are sent each week."),
+    "shares": ("derived_commands", "shares", "Links that show requests and sessions to colleagues."),
     "alerts": ("derived_commands", "alerts", "Webhook addresses that receive alerts."),
     "doctor": ("doctor", "doctor", "Check that ledger, balances, counters and usage agree."),
     "re-rate": ("doctor", "re_rate", "Price the usage of a period again (re-rating)."),

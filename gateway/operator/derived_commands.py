@@ -490,3 +490,5 @@ audit = make_group("audit", "The audit trail.")
 alerts = make_group(
     "alerts", "Webhooks for alerts. Those of the first organization receive alerts about the whole installation."
 )
+views = make_group("views", "Saved views of usage and requests, and where they are sent each week.")
+shares = make_group("shares", "Links by which members show a request or a session to colleagues.")

@@ -67,6 +67,11 @@ BODIES = {
     "NewDiscount": lambda p: {"fraction": "0.5"},
     "NewPosting": lambda p: {"amount": "5"},
     "NewScimTokenBody": lambda p: {"name": "Identity provider"},
+    "NewView": lambda p: {"name": "Spies", "query": "groupBy=user", "shared": True},
+    "ViewChange": lambda p: {"name": "Taken over"},
+    "NewSubscription": lambda p: {"viewId": "view_" + "0" * 32, "hookId": "hook_" + "0" * 32},
+    "SubscriptionChange": lambda p: {"hour": 3},
+    "NewShare": lambda p: {"session": f"session-of-{p.user_id}", "projectId": p.project_id},
     "NewHook": lambda p: {"url": "https://example.com/alerts"},
     "Unlimited": lambda p: {"unlimited": False},
     "Password": lambda p: {"password": "x"},
@@ -126,7 +131,14 @@ def furnish(tenants, name: str) -> dict[str, str]:
     guardrail = {"name": "Cards", "action": "log", "detectors": ["payment_card"]}
     guardrail_id = tenants.ok("POST", f"{org}/guardrails", owner, guardrail)["guardrail"]["id"]
     excepted = tenants.ok("POST", f"{org}/guardrails/{guardrail_id}/exceptions", owner, {"value": "x"})["guardrail"]
+    hook = tenants.ok("POST", f"{org}/alerts", owner, BODIES["NewHook"](owner))["alert"]["id"]
+    view = tenants.ok("POST", f"{org}/views", owner, BODIES["NewView"](owner))["view"]["id"]
+    sent = tenants.ok("POST", f"{org}/view-subscriptions", owner, {"viewId": view, "hookId": hook})["subscription"]
+    log_id = retain(tenants, owner)
     return {
+        "view_id": view,
+        "subscription_id": sent["id"],
+        "share_id": tenants.ok("POST", f"{org}/shares", owner, {"requestId": log_id})["share"]["id"],
         "guardrail_id": guardrail_id,
         "fingerprint": excepted["exceptions"][0]["fingerprint"],
         "provider_id": provider_id,
@@ -142,14 +154,14 @@ def furnish(tenants, name: str) -> dict[str, str]:
         "invitation_id": invited["invitation"]["id"],
         "rule_id": rule["rule"]["id"],
         "skill_id": skill,
-        "log_id": retain(tenants, owner),
+        "log_id": log_id,
         "batch_id": begin_batch(tenants, owner),
         "job_id": begin_batch(tenants, owner),
         "file_id": store_file(tenants, owner),
         "agent_session": f"session-of-{owner.user_id}",
         "name": "mine",
         "token_id": tenants.ok("POST", f"{org}/scim/tokens", owner, {"name": "Spare"})["token"]["id"],
-        "hook_id": tenants.ok("POST", f"{org}/alerts", owner, BODIES["NewHook"](owner))["alert"]["id"],
+        "hook_id": hook,
         "scope": "model",
         "subject": "gpt-4o",
         "identity_id": connect(tenants, owner),

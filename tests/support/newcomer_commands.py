@@ -219,6 +219,17 @@ MANAGE = {
         hook <- alerts add http://127.0.0.1:9/hook --organization {organization}
         alerts list --organization {organization}
         1 | alerts test {hook} --organization {organization}
+        view <- views create Spend --query groupBy=user --organization {organization}
+        views list --organization {organization}
+        views update {view} --shared --organization {organization}
+        sent <- views subscribe {view} --to {hook} --weekday friday --hour 9 --organization {organization}
+        views subscriptions --organization {organization}
+        views reschedule {sent} --hour 8 --organization {organization}
+        views send {sent} --organization {organization}
+        views unsubscribe {sent} --organization {organization}
+        views delete {view} --organization {organization}
+        shares list --organization {organization}
+        1 | shares revoke share_none --organization {organization}
         alerts remove {hook} --organization {organization}
     """,
 }

@@ -27,7 +27,7 @@ from gateway.surfaces.console.earlier_requests import INLINE_BYTES, compare_requ
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.plots import build_plot
-from gateway.surfaces.console.request_sharing import draft_of_session, end_link, make_link, show_links
+from gateway.surfaces.console.request_sharing import end_link, make_link, show_links
 from gateway.surfaces.console.session_branches import (
     CAUSES,
     MAIN,
@@ -42,6 +42,7 @@ from gateway.surfaces.console.session_branches import (
 )
 from gateway.surfaces.console.shown_figures import round_count
 from gateway.surfaces.management.agent_session_routes import show_session, write_cursor
+from gateway.surfaces.management.share_routes import draft_of_session
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
 from gateway.surfaces.visitors.log_answers import show_request
 from gateway.surfaces.visitors.visitor import Visitor

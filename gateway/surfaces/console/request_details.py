@@ -22,11 +22,12 @@ from gateway.routing.record import RoutingDecision
 from gateway.runtime.threads import compute_if
 from gateway.surfaces.console.earlier_requests import find_turn_before
 from gateway.surfaces.console.page_calls import PageCall, page_operations
-from gateway.surfaces.console.request_sharing import draft_of_request, end_link, make_link, show_links
+from gateway.surfaces.console.request_sharing import end_link, make_link, show_links
 from gateway.surfaces.console.routing_pages import describe_decision
 from gateway.surfaces.console.shown_conversation import ShownConversation, write_pretty
 from gateway.surfaces.console.shown_figures import show_time
 from gateway.surfaces.console.shown_operations import is_text, read_payload
+from gateway.surfaces.management.share_routes import draft_of_request
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
 from gateway.surfaces.visitors.log_answers import show_attempt, show_request
 from gateway.surfaces.visitors.resent_requests import can_resend

@@ -11,7 +11,7 @@ from gateway.accounts import request_shares
 from gateway.accounts.members import find_member
 from gateway.accounts.organizations import find_organization
 from gateway.accounts.projects import find_project
-from gateway.accounts.request_shares import REQUEST, SESSION, RequestShare
+from gateway.accounts.request_shares import REQUEST, RequestShare
 from gateway.callers.access import logs_text
 from gateway.callers.compliance import read_policy
 from gateway.callers.rule_values import compile_levels
@@ -21,35 +21,15 @@ from gateway.metering.log.archived_requests import find_logged, search_log
 from gateway.metering.log.records import LoggedRequest
 from gateway.metering.log.search import LogFilter, LogScope, is_seen
 from gateway.surfaces.console.page_calls import PageCall
-from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
-from gateway.surfaces.visitors.visitor import Visitor
+from gateway.surfaces.management.share_routes import PATH, may_end
 
-PATH = "/console/shared"
 ENDED = "There is no such link, or it has ended."
 MAX_TURNS = 200
-
-
-def draft_of_request(request: LoggedRequest, visitor: Visitor) -> RequestShare:
-    """Return the link that the visitor would make to a request."""
-    organization_id = f"org_{request.owner.organization.hex()}"
-    project_id = f"proj_{request.owner.project.hex()}"
-    return RequestShare("", organization_id, project_id, visitor.user_id, "", REQUEST, request.request_id, 0)
-
-
-def draft_of_session(project_id: str, session: str, visitor: Visitor) -> RequestShare:
-    """Return the link that the visitor would make to a session. It shows the requests that the visitor may see. Raises
-    NotFound, Forbidden."""
-    organization_id = visitor.project(project_id, "logs:read").organization_id
-    scopes = request_log_reader_module.scopes_of(visitor, project_id)
-    sees_all = any(not scope.member_id and not scope.key_ids for scope in scopes)
-    member_id = "" if sees_all else visitor.memberships[organization_id].id
-    return RequestShare("", organization_id, project_id, visitor.user_id, member_id, SESSION, session, 0)
 
 
 def show_links(call: PageCall, draft: RequestShare) -> list[dict[str, Any]]:
     """Return the links to a request or session that the visitor may end: their own, and those of others for people who
     see all requests of the organization."""
-    sees_all = call.visitor.manages("logs:read", draft.organization_id)
     database = call.services.store.database
     listed = request_shares.list_shares(database, draft.organization_id, draft.project_id, draft.kind, draft.subject)
     return [
@@ -61,7 +41,7 @@ def show_links(call: PageCall, draft: RequestShare) -> list[dict[str, Any]]:
             "by": _name_of(call, share),
         }
         for share in listed
-        if sees_all or share.user_id == draft.user_id
+        if may_end(call.visitor, share)
     ]
 
 

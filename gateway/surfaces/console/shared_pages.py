@@ -7,13 +7,13 @@ from gateway.surfaces.console.page_calls import PageCall, page_operations
 from gateway.surfaces.console.request_details import show_found
 from gateway.surfaces.console.request_sharing import (
     ENDED,
-    PATH,
     describe_share,
     find_share,
     find_shared_request,
     list_shared_turns,
     may_show_payload,
 )
+from gateway.surfaces.management.share_routes import PATH
 from gateway.surfaces.web.http import Operation, Outbound
 
 

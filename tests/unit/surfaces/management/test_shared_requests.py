@@ -166,3 +166,30 @@ def test_the_number_of_links_is_bounded(told: Told, monkeypatch: pytest.MonkeyPa
     share(tenants, tenants["acme developer"], f"/console/logs/{rows[0].request.hex()}")
     status, page = press(tenants, tenants["acme developer"], f"/console/logs/{rows[1].request.hex()}", "share")
     assert status == 400 and "at most 1 requests" in page
+
+
+def test_the_api_lists_makes_and_revokes_links(told: Told) -> None:
+    tenants, rows = told
+    owner, developer, colleague, rival = (
+        tenants[name] for name in ("acme owner", "acme developer", "acme colleague", "rival owner")
+    )
+    shares = f"/orgs/{developer.organization_id}/shares"
+    asked = {"requestId": rows[-1].request.hex()}
+    for who, path in ((colleague, shares), (rival, f"/orgs/{rival.organization_id}/shares")):
+        assert tenants.call("POST", path, who, asked)[0] in (403, 404), "nobody shares what they do not see"
+    made = tenants.ok("POST", shares, developer, asked)["share"]
+    assert TASK in open_page(tenants, colleague, made["url"].removeprefix("http://localhost"))
+    named = {"session": SESSION, "projectId": developer.project_id}
+    session = tenants.ok("POST", shares, developer, named)["share"]
+    assert TASK in open_page(tenants, colleague, session["url"].removeprefix("http://localhost"))
+    for body in ({}, {**asked, **named}, {"session": SESSION}, {**named, "session": "no such session"}):
+        assert tenants.call("POST", shares, developer, body)[0] in (400, 404)
+    assert tenants.ok("GET", shares, developer)["shares"] == [made, session]
+    assert tenants.ok("GET", shares, owner)["shares"] == [made, session]
+    assert tenants.ok("GET", shares, colleague)["shares"] == []
+    assert tenants.call("DELETE", f"{shares}/{made['id']}", colleague)[0] == 403
+    tenants.ok("DELETE", f"{shares}/{made['id']}", developer)
+    tenants.ok("DELETE", f"{shares}/{session['id']}", owner)
+    open_page(tenants, colleague, made["url"].removeprefix("http://localhost"), 404)
+    entries = [entry.action for entry in audit.list_entries(tenants.services.store.database, owner.organization_id)]
+    assert entries.count("request.share") == entries.count("request.unshare") == 2
