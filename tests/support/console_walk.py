@@ -15,7 +15,7 @@ from werkzeug.test import TestResponse
 from gateway.surfaces.console.table import SURFACE
 
 # Pages that need no session, or that end it, and an address that redirects to another page.
-OPEN = "login|logout|forgot|reset|invitation|assets|device|first|sso|usage"
+OPEN = "login|logout|forgot|reset|invitation|assets|device|first|sso|usage|stop"
 PUBLIC = re.compile(rf"/console/({OPEN})\b.*|/console/<path:place>")
 EXAMPLES = 2  # pages of one row of the table that a walk opens
 IDENT = re.compile(r"(org|key|pkey|proj|mem|team)_")

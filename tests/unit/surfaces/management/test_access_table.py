@@ -195,12 +195,18 @@ def test_management_routes_refuse_keys_and_missing_credentials(lines: dict[str, 
 
 
 # A report without its project is refused before the person is checked; the request is the owner's, so that developers
-# do not reach it, and so are job and file. Leads raise limits of their teams; that of the table is the organization's.
+# do not reach it, and so are job and file, views, their subscriptions and shared links. Leads raise limits of their
+# teams; that of the table is the organization's.
 OTHERWISE = {
     "GET /projects/<project_id>/files/<file_id>/content",
     "GET /projects/<project_id>/jobs/<job_id>/content",
     "GET /projects/<project_id>/jobs/<job_id>/errors",
     "POST /projects/<project_id>/jobs/<job_id>/cancel",
+    "DELETE /orgs/<organization_id>/shares/<share_id>",
+    "DELETE /orgs/<organization_id>/views/<view_id>",
+    "PATCH /orgs/<organization_id>/view-subscriptions/<subscription_id>",
+    "PATCH /orgs/<organization_id>/views/<view_id>",
+    "POST /orgs/<organization_id>/view-subscriptions/<subscription_id>/send",
     "DELETE /logs/<log_id>",
     "GET /activity/sources",
     "GET /logs/<log_id>",

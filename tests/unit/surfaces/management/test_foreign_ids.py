@@ -29,6 +29,8 @@ FIELDS = {
     "breakGlassMemberId": "owner_id",
     "apiKeyId": "key_id",
     "userId": "user_id",
+    "viewId": "view_id",
+    "hookId": "hook_id",
 }
 SCOPED = {"organization": "organization_id", "team": "team_id", "member": "member_id", "key": "key_id",
           "service_account": "account_id", "project": "project_id"}  # fmt: skip
@@ -188,8 +190,15 @@ def test_an_id_below_another_object_of_the_organization_is_unknown(
 
 
 FOR_MEMBERS = (in_organization("organization:read"), in_organization("projects:read"), in_project("projects:read"))
-# A member with usage under a limit may request more, and all usage counts under the limit of the organization.
-ASKED_BY_MEMBERS = ("POST /orgs/<organization_id>/limits/<limit_id>/requests",)
+# A member with usage under a limit may request more, and all usage counts under the limit of the organization. Each
+# member has views, subscriptions and links, and lists those.
+ASKED_BY_MEMBERS = (
+    "POST /orgs/<organization_id>/limits/<limit_id>/requests",
+    "GET /orgs/<organization_id>/views",
+    "POST /orgs/<organization_id>/views",
+    "GET /orgs/<organization_id>/view-subscriptions",
+    "GET /orgs/<organization_id>/shares",
+)
 PLACED = [
     row
     for row in MANAGED

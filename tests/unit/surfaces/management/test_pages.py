@@ -101,7 +101,10 @@ def test_forms_of_other_origins_are_refused(browser, headers) -> None:
     [
         operation.path
         for operation in SURFACE.operations
-        if operation.method == "POST" and operation.path.startswith("/console/")
+        if operation.method == "POST"
+        and operation.path.startswith("/console/")
+        # The token of this link is signed and allows nothing else; mail programs send its form without an origin.
+        and operation.path != "/console/stop/<token>"
     ],
 )
 def test_every_form_is_accepted_from_a_page_of_this_site_and_session_only(browser, path) -> None:
