@@ -32,6 +32,7 @@ from gateway.store.database import Database
 Dimension = (
     Literal["total", "model", "api_key", "owner", "source", "tag", "tag_total"]
     | Literal["api_key_model", "api_key_source", "api_key_tag", "api_key_tag_total"]
+    | Literal["rows"]  # combinations that are summed from usage rows (cross_sums.py)
 )
 HOUR_MINUTES = 60
 NAMES = 200  # values of a tag in one question
@@ -178,7 +179,7 @@ def measure_held(database: Database, held: HeldValues, span: Span, figures: tupl
     def add(part: Span, key_ids: Iterable[str]) -> None:
         for row in measure(database, Owners(key_ids=tuple(sorted(key_ids))), part, "api_key", figures):
             hour = row.step if part.step == "hour" else part.first
-            step = row.step if part.step == span.step else _step_of(row.step, span)
+            step = row.step if part.step == span.step else step_of(row.step, span)
             value = value_at(held[f"key_{row.value[0].hex()}"], hour)
             sums.setdefault((step, value), Row(step, (value,))).add(row)
 
@@ -200,7 +201,7 @@ def value_at(values: Sequence[HeldValue], hour: int) -> str:
     return next((one.value for one in values if one.first <= hour < one.end), "")
 
 
-def _step_of(hour: int, span: Span) -> int:
+def step_of(hour: int, span: Span) -> int:
     """Return the step of a span to which an hour belongs."""
     if span.step in ("hour", "all"):
         return hour if span.step == "hour" else 0

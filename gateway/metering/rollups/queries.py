@@ -185,10 +185,7 @@ def at_once(database: Database, work: Callable[[], T]) -> T:
     configured and usable. Unavailable."""
 
     def read() -> T:
-        with database.peewee.transaction(SNAPSHOT_ISOLATION[database.kind]):
-            if database.kind == "postgresql":
-                database.execute(NO_PARALLEL_WORKERS)
-            return work()
+        return _read_snapshot(database, work)
 
     def ask(engine: StatisticsEngine) -> T:
         token = _CHOSEN.set(engine)
@@ -198,6 +195,18 @@ def at_once(database: Database, work: Callable[[], T]) -> T:
             _CHOSEN.reset(token)
 
     return answer_or(database, ask, read)
+
+
+def from_store(database: Database, work: Callable[[], T]) -> T:
+    """Return the result of `work`, a long read of one snapshot of the store, which has the usage rows. Unavailable."""
+    return database.view(lambda: _read_snapshot(database, work))
+
+
+def _read_snapshot(database: Database, work: Callable[[], T]) -> T:
+    with database.peewee.transaction(SNAPSHOT_ISOLATION[database.kind]):
+        if database.kind == "postgresql":
+            database.execute(NO_PARALLEL_WORKERS)
+        return work()
 
 
 def answer_or(database: Database, ask: Callable[[StatisticsEngine], T], read: Callable[[], T]) -> T:

@@ -13,8 +13,8 @@ from gateway.metering.rollups.rollup_table import HOURS
 from gateway.metering.usage_table import raw_id
 from gateway.reports.latency_percentiles import BUSIEST
 from gateway.runtime.threads import compute_if
-from gateway.surfaces.console.explore_periods import COMPARED_TEXTS, RANGES, write_hour
-from gateway.surfaces.console.explore_questions import ExploreAnswer, UsageChoices, answer, open_comparisons
+from gateway.surfaces.console.explore_periods import COMPARED_TEXTS, COMPARISONS, RANGES, write_hour
+from gateway.surfaces.console.explore_questions import ExploreAnswer, UsageChoices, answer
 from gateway.surfaces.console.explore_views import (
     find_view,
     read_view,
@@ -30,7 +30,6 @@ from gateway.surfaces.console.grouping import (
     GROUPS,
     GroupingScope,
     families_of,
-    open_groups,
     split_groups,
 )
 from gateway.surfaces.console.lists import Column, arrange
@@ -85,7 +84,7 @@ def remove_view(call: PageCall) -> Outbound:
 
 def _show(call: PageCall, arguments: dict[str, str], view: SavedView | None) -> Outbound:
     visitor = call.visitor
-    answered = answer(visitor, arguments)
+    answered = answer(visitor, arguments, strict=False)
     choices, question, usage = answered.choices, answered.question, answered.usage
     projects = {
         project.id: project.name for project in list_projects(call.services.store.database, list(visitor.memberships))
@@ -116,6 +115,7 @@ def _show(call: PageCall, arguments: dict[str, str], view: SavedView | None) -> 
         busiest=BUSIEST,
         comparison=COMPARED_TEXTS[choices.comparison] or answered.other,
         models_compared=bool(answered.other),
+        unanswered=answered.problem,
         compared_title=_title_comparison(answered),
         credits=_credits(call.services, visitor),
         export=_export_path(choices),
@@ -136,10 +136,8 @@ def _title_comparison(answered: ExploreAnswer) -> str:
 def _list_fields(answered: ExploreAnswer, projects: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the fields of the form, with the choices of each: value, text, and whether it is chosen, by section."""
     choices = answered.choices
-    families = families_of(choices.filters)
-    groups = {name: one.label for name, one in open_groups(families).items()}
-    splits = {"": "Nothing else"} | {name: one.label for name, one in split_groups(choices.group, families).items()}
-    comparisons = open_comparisons(choices.group, choices.split, families)
+    groups = {name: one.label for name, one in GROUPS.items()}
+    splits = {"": "Nothing else"} | {name: one.label for name, one in split_groups(choices.group).items()}
     models = answered.models
     if answered.other and answered.other not in models:
         models = [answered.other, *models]
@@ -154,7 +152,7 @@ def _list_fields(answered: ExploreAnswer, projects: Mapping[str, str]) -> list[d
         (
             "compare",
             "Compared with",
-            {"": comparisons},
+            {"": COMPARISONS},
             choices.comparison,
         ),
         *([("compareModel", "Model", {"": {name: name for name in models}}, answered.other)] if models else []),
@@ -301,9 +299,11 @@ def _link_names(
 def _narrow(choices: UsageChoices, arguments: Mapping[str, str]) -> dict[str, str]:
     """Return the parameters of the page that shows only one name: grouped by what it is not grouped by yet."""
     kept = {name: value for name, value in arguments.items() if name not in (*UNKEPT, "splitBy", "sort", "groupBy")}
-    families = {GROUPS[group].family for group in choices.groups} | families_of(choices.filters)
     used = {*choices.groups, *(one.group for one in choices.filters)}
-    group = next((name for name in NEXT_GROUPS if name in open_groups(families) and name not in used), choices.group)
+    # Statistics answer a group of the same family, or of keys, at once; other combinations are summed from usage rows.
+    families = {GROUPS[group].family for group in choices.groups} | families_of(choices.filters)
+    quick = [name for name in NEXT_GROUPS if len((families | {GROUPS[name].family}) - {""}) <= 1]
+    group = next((name for name in quick if name not in used), choices.group)
     return {**kept, "groupBy": group}
 
 

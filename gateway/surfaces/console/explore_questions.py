@@ -8,6 +8,7 @@ import orjson
 from msgspec.structs import replace
 
 from gateway.metering.activity import measure
+from gateway.metering.cross_sums import CrossUnavailable
 from gateway.metering.rollups.queries import at_once
 from gateway.metering.usage_table import raw_id
 from gateway.reports.shares import read_held
@@ -20,16 +21,29 @@ from gateway.surfaces.console.grouping import (
     UsageFilter,
     families_of,
     filter_keys,
+    filter_slots,
     filter_values,
+    find_caller_tag,
     find_dimension,
     find_tag,
+    is_crossed,
+    list_slots,
     name_rows,
-    open_groups,
+    name_slots,
     read_filters,
+    slot_of,
     split_groups,
 )
 from gateway.surfaces.console.usage_measures import MEASURES
-from gateway.surfaces.console.usage_reader import PeriodUsage, TimedUsage, UsageQuestion, read_times, read_usage
+from gateway.surfaces.console.usage_reader import (
+    NO_USAGE,
+    CrossScope,
+    PeriodUsage,
+    TimedUsage,
+    UsageQuestion,
+    read_times,
+    read_usage,
+)
 from gateway.surfaces.visitors.usage_report import UsageScope, scope_of
 from gateway.surfaces.visitors.visitor import Visitor
 
@@ -78,9 +92,8 @@ class UsageChoices(NamedTuple):
 def read_choices(visitor: Visitor, arguments: Mapping[str, str]) -> UsageChoices:
     """Return the choices that parameters name; what cannot be combined is left out."""
     filters = read_filters(arguments)
-    families = families_of(filters)
-    group = _choose(open_groups(families), arguments.get("groupBy"))
-    splits = split_groups(group, families)
+    group = _choose(GROUPS, arguments.get("groupBy"))
+    splits = split_groups(group)
     split = arguments.get("splitBy", "")
     split = split if split in splits else ""
     report: dict[str, str] = {name: arguments[name] for name in ("projectId", "apiKeyId") if name in arguments}
@@ -89,7 +102,7 @@ def read_choices(visitor: Visitor, arguments: Mapping[str, str]) -> UsageChoices
         group,
         split,
         _choose(MEASURES, arguments.get("measure")),
-        _choose(open_comparisons(group, split, families), arguments.get("compare")),
+        _choose(COMPARISONS, arguments.get("compare")),
         period,
         filters,
         {**report, **period.report},
@@ -97,15 +110,10 @@ def read_choices(visitor: Visitor, arguments: Mapping[str, str]) -> UsageChoices
     )
 
 
-def open_comparisons(group: str, split: str, families: set[str]) -> dict[str, str]:
-    """Return the comparisons that can be combined with groups and filters of these families."""
-    used = families | {GROUPS[one].family for one in (group, split) if one}
-    return {name: label for name, label in COMPARISONS.items() if name != OTHER_MODEL or used <= {"", "model"}}
-
-
 class ExploreAnswer(NamedTuple):
     """The answer to the choices of a visitor. `times` are the percentiles of a timed measure. `tags` are the names of
-    tags that can be chosen, `models` the models for a comparison, the busiest first, and `other` the one of it."""
+    tags that can be chosen, `models` the models for a comparison, the busiest first, and `other` the one of it.
+    `problem` is why there is no answer, "" if there is one."""
 
     choices: UsageChoices
     scope: UsageScope
@@ -117,17 +125,19 @@ class ExploreAnswer(NamedTuple):
     tags: list[str]
     models: list[str]
     other: str
+    problem: str = ""
 
 
-def answer(visitor: Visitor, arguments: Mapping[str, str]) -> ExploreAnswer:
+def answer(visitor: Visitor, arguments: Mapping[str, str], strict: bool = True) -> ExploreAnswer:
     """Return what a visitor may see of the usage that the parameters of a page ask for. Raises NotFound, Forbidden
-    (project, key), Unavailable."""
+    (project, key), Unavailable, and CrossUnavailable for a combination that cannot be summed; unless `strict`, that is
+    an answer with no usage and the `problem`."""
     database = visitor.services.store.database
     choices = read_choices(visitor, arguments)
     scope = scope_of(visitor, choices.report.get("projectId"), choices.report.get("apiKeyId", ""))
     tags = list_tags(database, scope.owners.project_ids) if "tag" in choices.groups else []
     tag = arguments.get("tag", "").strip().lower()[:MAX_TAG_LENGTH] or next(iter(tags), "") or DEFAULT_TAG
-    naming = GroupingScope(visitor, scope.keys, find_tag(choices.group, choices.split, choices.filters, tag))
+    naming = GroupingScope(visitor, scope.keys, find_caller_tag(choices.filters, tag))
     question = ask(visitor, choices, scope, naming)
     models: list[str] = []
     other = ""
@@ -135,7 +145,13 @@ def answer(visitor: Visitor, arguments: Mapping[str, str]) -> ExploreAnswer:
         models = _list_models(database, question)
         other = choices.other or next((name for name in models if name != choices.filters.get(BY_MODEL)), "")
         question = _compare(visitor, question, choices, scope, naming, other)
-    usage = read_usage(database, question)
+    try:
+        usage = read_usage(database, question)
+    except CrossUnavailable as error:
+        if strict:
+            raise
+        empty = replace(question, earlier=None, against=None)
+        return ExploreAnswer(choices, scope, naming, empty, NO_USAGE, None, tag, tags, models, other, error.message)
     times = None
     if question.measure.timed:
         projects_of_keys = {ident: key.project_id for ident, key in scope.keys.items()}
@@ -170,13 +186,45 @@ def _compare(
 
 
 def ask(visitor: Visitor, choices: UsageChoices, scope: UsageScope, naming: GroupingScope) -> UsageQuestion:
-    """Return the question that choices ask within a scope."""
+    """Return the question that choices ask within a scope. `naming` has the caller's tag."""
     groups = [GROUPS[group] for group in choices.groups]
-    dimension = find_dimension(groups, families_of(choices.filters))
+    families = families_of(choices.filters)
     owners = filter_keys(choices.filters, naming)
-    parts = owners or (scope.by_key if dimension.startswith("api_key") else scope.owners)
     keys = {ident: key for ident, key in scope.keys.items() if owners is None or ident in owners.key_ids}
     window, bars = choices.period.window, choices.period.bars
+    earlier = find_earlier(window, choices.comparison)
+    measure_ = MEASURES[choices.measure]
+    database = visitor.services.store.database
+    if is_crossed(groups, families):
+        slots = list_slots(choices.groups, choices.filters, naming)
+        attributes = {slot.tag for slot in slots if slot.kind == "held"}
+        crossed = CrossScope(
+            slots,
+            tuple(dict.fromkeys(key.project_id for key in keys.values())),
+            {name: read_held(database, keys, name) or {} for name in attributes},
+            {
+                slot_of(one.group, naming.tag).tag: value.partition(":")[2] if one.group == "tag" else value
+                for one, value in choices.filters.items()
+                if GROUPS[one.group].dimension == "tag"
+            },
+        )
+        return UsageQuestion(
+            scope.owners if owners is None else owners,
+            scope.owners if owners is None else owners,
+            window,
+            bars,
+            "rows",
+            name_slots(choices.groups, naming, slots),
+            measure_,
+            naming.tag,
+            None,
+            filter_slots(choices.filters, naming, slots),
+            earlier,
+            crossed=crossed,
+        )
+    naming = naming._replace(tag=find_tag(choices.group, choices.split, choices.filters, naming.tag))
+    dimension = find_dimension(groups, families)
+    parts = owners or (scope.by_key if dimension.startswith("api_key") else scope.owners)
     return UsageQuestion(
         scope.owners if owners is None else owners,
         parts,
@@ -184,11 +232,11 @@ def ask(visitor: Visitor, choices: UsageChoices, scope: UsageScope, naming: Grou
         bars,
         dimension,
         name_rows(groups, naming, dimension),
-        MEASURES[choices.measure],
+        measure_,
         naming.tag,
-        read_held(visitor.services.store.database, keys, groups[0].attribute),
+        read_held(database, keys, groups[0].attribute),
         filter_values(choices.filters, naming),
-        find_earlier(window, choices.comparison),
+        earlier,
     )
 
 

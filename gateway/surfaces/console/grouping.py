@@ -2,8 +2,9 @@
 filters that restrict usage to one name.
 
 Statistics are summed up by key, and for each key and project by model and provider, by app, by each tag, by session, by
-operation, and by the code of errors. So groups and filters of these families cannot be combined with one another, but
-each of them with those that follow from the key: key, person, team and project. The end user is a tag.
+operation, and by the code of errors. Groups and filters of one of these families are answered by them, also together
+with those that follow from the key: key, person, team and project. Other combinations are summed from the usage rows.
+The end user is a tag.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +15,7 @@ from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.accounts.teams import list_teams
 from gateway.metering.activity import Dimension, Owners
+from gateway.metering.cross_sums import Slot
 from gateway.metering.rollups.rollup_table import ERROR, OPERATION, OTHER, SESSION, USUAL_OPERATION
 from gateway.metering.usage_table import raw_id
 from gateway.surfaces.console.shown_figures import ATTRIBUTE_LABELS
@@ -214,21 +216,16 @@ GROUPS: dict[str, Grouping] = {
 }
 
 
-def split_groups(group: str, families: set[str]) -> dict[str, Grouping]:
-    """Return the groups by which the parts of a group can be divided further, next to filters of these families."""
-    if GROUPS[group].family == ATTRIBUTE:
-        return {}
-    used = families | {GROUPS[group].family}
-    return {
-        name: grouping
-        for name, grouping in GROUPS.items()
-        if name != group and grouping.family != ATTRIBUTE and len((used | {grouping.family}) - {""}) <= 1
-    }
+def split_groups(group: str) -> dict[str, Grouping]:
+    """Return the groups by which the parts of a group can be divided further."""
+    return {name: grouping for name, grouping in GROUPS.items() if name != group}
 
 
-def open_groups(families: set[str]) -> dict[str, Grouping]:
-    """Return the groups that can be combined with filters of these families."""
-    return {name: grouping for name, grouping in GROUPS.items() if len((families | {grouping.family}) - {""}) <= 1}
+def is_crossed(groups: Sequence[Grouping], filters: set[str]) -> bool:
+    """Return whether the statistics have no sums of one or two groups with filters of these families, because they are
+    of several families, or of an attribute, whose values are known by key and hour, and something else."""
+    families = (filters | {grouping.family for grouping in groups}) - {""}
+    return len(families) > 1 or (ATTRIBUTE in families and len(groups) > 1)
 
 
 BY_KEY: dict[str, Dimension] = {
@@ -251,7 +248,10 @@ def find_dimension(groups: Sequence[Grouping], filters: set[str]) -> Dimension:
 
 def name_rows(groups: Sequence[Grouping], scope: GroupingScope, dimension: Dimension) -> Namer:
     """Return the namer of one or two groups for the rows of a dimension."""
-    namers = [_name_part(grouping, grouping.find_name(scope), dimension) for grouping in groups]
+    return _join_names([_name_part(grouping, grouping.find_name(scope), dimension) for grouping in groups])
+
+
+def _join_names(namers: Sequence[Namer]) -> Namer:
     if len(namers) == 1:
         return namers[0]
 
@@ -300,16 +300,9 @@ MAX_VALUE_LENGTH = 400
 
 
 def read_filters(arguments: Mapping[str, str]) -> dict[UsageFilter, str]:
-    """Return the filters of a page with their values. Of filters that cannot be combined, the first counts."""
-    chosen: dict[UsageFilter, str] = {}
-    for one in FILTERS:
-        value = arguments.get(one.parameter, "")[:MAX_VALUE_LENGTH]
-        if not value or (one.group == "tag" and not all(value.partition(":"))):
-            continue
-        families = {GROUPS[other.group].family for other in chosen} | {GROUPS[one.group].family}
-        if len(families - {""}) <= 1:
-            chosen[one] = value
-    return chosen
+    """Return the filters of a page with their values."""
+    given = {one: arguments.get(one.parameter, "")[:MAX_VALUE_LENGTH] for one in FILTERS}
+    return {one: value for one, value in given.items() if value and (one.group != "tag" or all(value.partition(":")))}
 
 
 def families_of(filters: Mapping[UsageFilter, str]) -> set[str]:
@@ -355,3 +348,54 @@ def find_tag(group: str, split: str, filters: Mapping[UsageFilter, str], tag: st
             return TAG_OF[one]
     named = next((value for one, value in filters.items() if one.group == "tag"), "")
     return named.partition(":")[0] or tag
+
+
+def find_caller_tag(filters: Mapping[UsageFilter, str], tag: str) -> str:
+    """Return the name of the caller's tag: that of a filter, else the chosen one."""
+    named = next((value for one, value in filters.items() if one.group == "tag"), "")
+    return named.partition(":")[0] or tag
+
+
+# Rows of combinations that are summed from usage rows: each group and filter reads its slot of their values.
+
+
+def slot_of(group: str, tag: str) -> Slot:
+    """Return the slot of a group; `tag` is the name of the caller's tag."""
+    grouping = GROUPS[group]
+    if grouping.attribute:
+        return Slot("held", grouping.attribute)
+    if grouping.dimension in ("api_key", "owner"):
+        return Slot("key")
+    if grouping.dimension == "tag":
+        return Slot("tag", TAG_OF.get(group, tag))
+    return Slot("model") if grouping.dimension == "model" else Slot("source")
+
+
+def list_slots(groups: Sequence[str], filters: Mapping[UsageFilter, str], scope: GroupingScope) -> tuple[Slot, ...]:
+    """Return the slots that groups and filters read. Filters of keys choose the owners instead."""
+    filtered = [one.group for one in filters if GROUPS[one.group].family]
+    return tuple(dict.fromkeys(slot_of(one, scope.tag) for one in (*groups, *filtered)))
+
+
+def name_slots(groups: Sequence[str], scope: GroupingScope, slots: Sequence[Slot]) -> Namer:
+    """Return the namer of one or two groups for the rows of slots."""
+    return _join_names([_name_slot(one, scope, slots) for one in groups])
+
+
+def _name_slot(group: str, scope: GroupingScope, slots: Sequence[Slot]) -> Namer:
+    namer, slot = GROUPS[group].find_name(scope), slot_of(group, scope.tag)
+    first = sum(one.width for one in slots[: slots.index(slot)])
+    return lambda values: namer(values[first : first + slot.width])
+
+
+def filter_slots(filters: Mapping[UsageFilter, str], scope: GroupingScope, slots: Sequence[Slot]) -> UsageValues | None:
+    """Return the filter of the rows of slots; None without one, or with filters of keys only."""
+    chosen = {one: value for one, value in filters.items() if GROUPS[one.group].family}
+    if not chosen:
+        return None
+    namers = {one: _name_slot(one.group, scope, slots) for one in chosen}
+
+    def matches(values: Values) -> bool:
+        return all(namers[one](values).filters.get(one.parameter) == value for one, value in chosen.items())
+
+    return UsageValues("rows", matches)

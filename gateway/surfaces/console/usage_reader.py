@@ -6,7 +6,7 @@ plot. The other dimensions have few names, or names that every bar has to be sea
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from msgspec import Struct
@@ -16,14 +16,16 @@ from gateway.metering.activity import (
     Dimension,
     HeldValues,
     Owners,
+    Span,
     TagValues,
     measure,
     measure_held,
     measure_top,
     value_at,
 )
+from gateway.metering.cross_sums import CrossQuestion, Slot, measure_crossed
 from gateway.metering.figures import ActivityFigures
-from gateway.metering.rollups.queries import at_once
+from gateway.metering.rollups.queries import Row, at_once, from_store
 from gateway.metering.rollups.rollup_table import (
     ERROR,
     HOURS,
@@ -61,11 +63,22 @@ OF_OWNERS: dict[Dimension, Dimension | None] = {
 Steps = dict[str, ActivityFigures]  # by label
 
 
+class CrossScope(NamedTuple):
+    """What is needed to sum a combination from usage rows: the slots of its rows, the projects of the visitor's keys,
+    the values of attributes by name and key, and those of tags that filters name, of which no other is read."""
+
+    slots: tuple[Slot, ...]
+    projects: tuple[str, ...]
+    held: Mapping[str, HeldValues]
+    filtered: Mapping[str, str]
+
+
 class UsageQuestion(Struct, frozen=True):
     """The usage of a period and how it is plotted. `owners` have all usage, `parts` the same usage by name, in rows of
     `dimension` that `name` names. `tag` is the name of a tag, SESSION for sessions, and `held` has the values of an
     attribute of the owner of each key. `filter` restricts the usage further. `earlier` is the period of the comparison,
-    None for none; `against` is what is asked there, None for the same. `names_compared`: names are compared too."""
+    None for none; `against` is what is asked there, None for the same. `names_compared`: names are compared too.
+    `crossed` is set for a combination that is summed from usage rows."""
 
     owners: Owners
     parts: Owners
@@ -80,6 +93,7 @@ class UsageQuestion(Struct, frozen=True):
     earlier: ReportRange | None = None
     against: "UsageQuestion | None" = None
     names_compared: bool = True
+    crossed: CrossScope | None = None
 
     @property
     def is_of_owners(self) -> bool:
@@ -125,6 +139,9 @@ class PeriodUsage(NamedTuple):
     line: Sequence[int | None]
 
 
+NO_USAGE = PeriodUsage({}, {}, {}, ActivityFigures(), {}, ())
+
+
 class UsagePart(NamedTuple):
     """The figures of a row in the bar or period of a label."""
 
@@ -134,7 +151,9 @@ class UsagePart(NamedTuple):
 
 
 def read_usage(database: Database, question: UsageQuestion) -> PeriodUsage:
-    """Return the figures of the page. Unavailable."""
+    """Return the figures of the page. Unavailable, CrossUnavailable."""
+    if question.crossed is not None or (question.against is not None and question.against.crossed is not None):
+        return from_store(database, lambda: _read(database, question))
     return at_once(database, lambda: _read(database, question))
 
 
@@ -144,8 +163,14 @@ def read_totals(database: Database, question: UsageQuestion) -> Steps:
 
 
 def _read(database: Database, question: UsageQuestion) -> PeriodUsage:
-    totals = _read_totals(database, question, question.bars)
     tags = _list_values(database, question)
+    if question.crossed is not None:
+        parts = _read_parts(database, question, question.bars, tags)
+        names = _sum_names(question, parts)
+        bars = _add_bars(question, parts, _list_largest(question, names))
+        totals = _add_up((part.label, part.figures) for part in parts)
+        return _compare_usage(database, question, totals, names, bars, tags)
+    totals = _read_totals(database, question, question.bars)
     if question.is_of_owners:
         parts = _read_parts(database, question, question.window.whole(), tags)
         names = _sum_names(question, parts)
@@ -154,6 +179,18 @@ def _read(database: Database, question: UsageQuestion) -> PeriodUsage:
         parts = _read_parts(database, question, question.bars, tags)
         names = _sum_names(question, parts)
         bars = _add_bars(question, parts, _list_largest(question, names))
+    return _compare_usage(database, question, totals, names, bars, tags)
+
+
+def _compare_usage(
+    database: Database,
+    question: UsageQuestion,
+    totals: Steps,
+    names: dict[NameKey, NamedUsage],
+    bars: dict[str, Steps],
+    tags: Sequence[str],
+) -> PeriodUsage:
+    """Return the usage of a period together with that of the comparison."""
     before, line, names_before = ActivityFigures(), Steps(), {}
     earlier, other = question.earlier, question.against or question
     if earlier is not None:
@@ -169,6 +206,9 @@ def _read(database: Database, question: UsageQuestion) -> PeriodUsage:
 
 def _read_totals(database: Database, question: UsageQuestion, period: ReportRange) -> Steps:
     """Return all usage by step."""
+    if question.crossed is not None:
+        parts = _read_parts(database, question, period, _list_values(database, question))
+        return _add_up((part.label, part.figures) for part in parts)
     figures = tuple(dict.fromkeys((*TOTALS, *question.measure.read)))
     only = question.filter
     if only is None:
@@ -196,7 +236,9 @@ def _read_parts(
 ) -> list[UsagePart]:
     """Return the parts of a period."""
     span = period.span
-    if question.held is not None:
+    if question.crossed is not None:
+        rows = _read_crossed(database, question, question.crossed, span)
+    elif question.held is not None:
         rows = measure_held(database, question.held, span, question.figures)
     elif question.values_dimension == "tag":
         return _read_values(database, question, question.parts, period, question.dimension, tags)
@@ -206,6 +248,23 @@ def _read_parts(
     if question.filter is not None:
         rows = [row for row in rows if question.filter.matches(row.value[first:])]
     return [UsagePart(period.label(row.step), row.value, row.figures) for row in rows]
+
+
+def _read_crossed(database: Database, question: UsageQuestion, crossed: CrossScope, span: Span) -> list[Row]:
+    """Return the rows of a combination. Of each tag the values with the highest cost have names of their own."""
+    names = {}
+    for slot in crossed.slots:
+        if slot.kind != "tag" or slot.tag in FEW_VALUES:
+            continue
+        if slot.tag in crossed.filtered:
+            names[slot.tag] = [crossed.filtered[slot.tag]]
+            continue
+        top = measure_top(database, question.owners, question.window.span, slot.tag, COST, MAX_VALUES_SHOWN)
+        names[slot.tag] = [row.value[0] for row in top]
+    figures = tuple(dict.fromkeys((*TOTALS, *question.measure.read)))
+    return measure_crossed(
+        database, question.owners, span, CrossQuestion(crossed.slots, names, crossed.projects, crossed.held), figures
+    )
 
 
 def _read_values(
@@ -477,6 +536,24 @@ def _tag_of(tag: str, call: TimedCall) -> str:
     return str(orjson.loads(call.tags).get(tag, "")) if call.tags else ""
 
 
+def _cross_values(crossed: CrossScope, call: TimedCall) -> Values:
+    """Return the values of a call for the slots of a combination."""
+    values: list[Any] = []
+    for slot in crossed.slots:
+        if slot.kind == "model":
+            values += [call.served, call.provider]
+        elif slot.kind == "source":
+            values.append(call.source)
+        elif slot.kind == "tag":
+            values.append(_tag_of(slot.tag, call))
+        elif slot.kind == "held":
+            known = crossed.held[slot.tag].get(f"key_{call.api_key.hex()}", ())
+            values.append(value_at(known, call.at_us // HOUR_US))
+        else:
+            values.append(call.api_key)
+    return tuple(values)
+
+
 def _values_of(question: UsageQuestion, call: TimedCall) -> Values | None:
     """Return the values of a call as a row of the question has them; None for one that the filter leaves out."""
     if question.held is not None:
@@ -489,6 +566,8 @@ def _values_of(question: UsageQuestion, call: TimedCall) -> Values | None:
         values = (call.source,)
     elif dimension == "tag":
         values = (_tag_of(question.tag, call),)
+    elif question.crossed is not None:
+        values = _cross_values(question.crossed, call)
     only = question.filter
     if only is not None and not (only.matches(values) and (not only.names or values[0] in only.names)):
         return None

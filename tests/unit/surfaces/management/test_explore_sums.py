@@ -34,8 +34,8 @@ PERIOD = {
 }
 SPEND = re.compile(r'data-label="Spend"><span title="\$([\d.]+)"')
 STAT = re.compile(r'<dt>Spend</dt><dd><span title="\$([\d.]+)"')
-# Groups, and all pairs that statistics are kept of.
-PAIRS = [(group, split) for group in GROUPS for split in ("", *split_groups(group, set()))]
+# Groups, and all pairs of them: of statistics, and of usage rows.
+PAIRS = [(group, split) for group in GROUPS for split in ("", *split_groups(group))]
 
 
 @pytest.fixture(scope="module")
