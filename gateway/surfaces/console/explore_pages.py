@@ -16,6 +16,7 @@ from gateway.runtime.threads import compute_if
 from gateway.surfaces.console.explore_periods import COMPARED_TEXTS, COMPARISONS, RANGES, write_hour
 from gateway.surfaces.console.explore_questions import ExploreAnswer, UsageChoices, answer
 from gateway.surfaces.console.explore_views import (
+    KEPT,
     find_view,
     read_view,
     remove,
@@ -118,7 +119,7 @@ def _show(call: PageCall, arguments: dict[str, str], view: SavedView | None) -> 
         unanswered=answered.problem,
         compared_title=_title_comparison(answered),
         credits=_credits(call.services, visitor),
-        export=_export_path(choices),
+        export="" if answered.problem else _export_path(arguments, answered.tag),
         kept={name: value for name, value in arguments.items() if name not in UNKEPT},
         **show_views(call, arguments, view),
         **show_subscriptions(call, view),
@@ -182,15 +183,10 @@ def _list_filters(choices: UsageChoices, arguments: Mapping[str, str], naming: G
     ]
 
 
-def _export_path(choices: UsageChoices) -> str:
-    """Return the path of the CSV with the usage of the page: by attribute, else by hour or day; "" with filters that
-    the report does not have."""
-    if choices.filters:
-        return ""
-    if GROUPS[choices.group].attribute:
-        report = {name: value for name, value in choices.report.items() if name != "apiKeyId"}
-        return f"/activity/shares/export?{urlencode({**report, 'groupBy': choices.group})}"
-    return f"/activity/export?{urlencode(choices.report)}"
+def _export_path(arguments: Mapping[str, str], tag: str) -> str:
+    """Return the path of the CSV with the names of the page: with the same filters, groups and period."""
+    chosen = {name: value for name, value in arguments.items() if name in KEPT and name != "sort"}
+    return f"/activity/explore/export?{_write_query(chosen, tag=tag)}"
 
 
 def _show_figures(
