@@ -526,6 +526,8 @@ MONEY = (
     Step("PATCH", "/installation/organizations/{organization_id}", {"status": "active"}),
     Step("DELETE", "/rate-limits/model/sandbox-echo", query="kind=requests", of="/rate-limits/{scope}/{subject}"),
     Step("GET", "/activity", query="projectId={first_project}&groupBy=model"),
+    Step("GET", "/activity/explore", query="measure=spend&groupBy=model&splitBy=error&projectId={first_project}"),
+    Step("GET", "/activity/explore/export", query="groupBy=user"),
     Step("GET", "/activity/sources", query="projectId={first_project}"),
     Step("GET", "/activity/latency", query="projectId={first_project}&timeRange=24h"),
     Step("GET", "/activity/export", query="projectId={first_project}"),

@@ -57,6 +57,7 @@ def site(request: pytest.FixtureRequest, make_tenants: Callable[..., Any]) -> It
         settings["GATEWAY_API_KEY_HASH_SECRET"] = "hash-secret-of-the-tests-that-is-long"
         settings["GATEWAY_ENCRYPTION_KEY"] = "encryption-key-of-the-tests-that-is-long"
     with make_tenants(**settings) as gateway:
+        gateway.app.background.stop()  # its rounds of the rollups would meet those of this test
         tenants = Tenants(gateway)
         yield tenants, fill(tenants, random.Random(7))
 

@@ -1,5 +1,7 @@
 """Explore: the spending by key and person, and the permission to see it."""
 
+import csv
+import io
 import re
 from datetime import date, timedelta
 from html import unescape
@@ -105,7 +107,7 @@ def test_the_form_offers_each_period_grouping_and_metric(used: Tenants) -> None:
     selects = re.findall(r'<select[^>]* name="(\w+)"[^>]*>(.*?)</select>', read(used, used["acme owner"]), re.DOTALL)
     offered = {name: re.findall(r'<option value="([^"]*)"', options) for name, options in selects}
     assert offered.pop("projectId")[0] == ""
-    assert offered.pop("splitBy") == ["", "provider", "apiKey", "user", "team", "project"]
+    assert offered.pop("splitBy") == ["", *(name for name in GROUPS if name != "model")]
     assert offered == {
         "timeRange": list(RANGES),
         "groupBy": list(GROUPS),
@@ -136,12 +138,19 @@ def test_usage_is_plotted_by_app_and_by_week_of_a_year(used: Tenants) -> None:
     assert re.findall(r">No app named</a></td>\s*<td[^>]*><a [^>]*><span title=\"(\d)\"", by_app) == ["2"]
 
 
-def test_the_csv_of_a_period_and_project_is_linked(used: Tenants) -> None:
+def test_the_csv_has_the_groups_filters_and_period_of_the_page(used: Tenants) -> None:
     owner = used["acme owner"]
-    page = read(used, owner, f"?timeRange=24h&projectId={owner.project_id}")
-    [link] = re.findall(r'href="http://localhost(/activity/export[^"]+)"', page)
-    answer = used.client.get(link, headers=cookie(owner))
-    assert answer.status_code == 200 and answer.text.count("sandbox-echo") >= 3
+    chosen = f"?timeRange=24h&projectId={owner.project_id}&groupBy=model&splitBy=user&provider=sandbox&measure=requests"
+    page = read(used, owner, chosen)
+    [link] = re.findall(r'href="http://localhost(/activity/explore/export[^"]+)"', page)
+    answer = used.client.get(unescape(link), headers=cookie(owner))
+    assert answer.status_code == 200
+    table = list(csv.DictReader(io.StringIO(answer.text)))
+    assert {line["Model"] for line in table} == {"sandbox/sandbox-echo"} and len({line["Person"] for line in table}) > 1
+    assert sum(int(line["requestCount"]) for line in table) == requests_of(page)
+    nothing = read(used, owner, chosen.replace("provider=sandbox", "provider=other"))
+    [link] = re.findall(r'href="http://localhost(/activity/explore/export[^"]+)"', nothing)
+    assert list(csv.DictReader(io.StringIO(used.client.get(unescape(link), headers=cookie(owner)).text))) == []
 
 
 @pytest.mark.parametrize(
