@@ -65,6 +65,10 @@ RARE: tuple[str, ...] = tuple(name for name in (*EXTRA_COUNTS, *EXTRA_COSTS) if 
 for _name in RARE:
     setattr(ActivityFigures, _name, 0)
 FIGURES: tuple[str, ...] = (*(field.name for field in fields(ActivityFigures)), *RARE)
+# Figures that the statistics do not keep: they are summed from usage rows alone (cross_sums.py).
+ROW_FIGURES = {"tool_answers": "CASE WHEN u.finish = 'tool_calls' THEN u.last ELSE 0 END"}
+for _name in ROW_FIGURES:
+    setattr(ActivityFigures, _name, 0)
 CODES = ", ".join(f"'{code}'" for code in CLIENT_CODES)
 # The expression that is summed for each figure; `last` is 1 for the row that represents its request, else 0.
 SUM_EXPRESSIONS = {
@@ -141,8 +145,8 @@ def kept_sums_sql(database: Database) -> str:
 
 
 def _summed(name: str, inside: str) -> str:
-    if name in SUM_EXPRESSIONS:
-        return SUM_EXPRESSIONS[name]
+    if name in SUM_EXPRESSIONS or name in ROW_FIGURES:
+        return SUM_EXPRESSIONS.get(name) or ROW_FIGURES[name]
     column = SUMMED.get(name, "0")
     removed = _kept(name, inside)
     if removed:

@@ -195,7 +195,7 @@ def ask(visitor: Visitor, choices: UsageChoices, scope: UsageScope, naming: Grou
     earlier = find_earlier(window, choices.comparison)
     measure_ = MEASURES[choices.measure]
     database = visitor.services.store.database
-    if is_crossed(groups, families):
+    if measure_.is_of_rows or is_crossed(groups, families):
         slots = list_slots(choices.groups, choices.filters, naming)
         attributes = {slot.tag for slot in slots if slot.kind == "held"}
         crossed = CrossScope(

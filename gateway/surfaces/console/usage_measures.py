@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from gateway.metering.figures import ActivityFigures
+from gateway.metering.figures import ROW_FIGURES, ActivityFigures
 from gateway.money import round_usd
 from gateway.reports.latency_percentiles import TimedCall
 from gateway.surfaces.console.shown_figures import round_count, round_duration
@@ -32,6 +32,11 @@ class Measure(Struct, frozen=True):
     def is_ratio(self) -> bool:
         """Return whether the measure is a share or an average, which cannot be stacked."""
         return bool(self.per or self.timed)
+
+    @property
+    def is_of_rows(self) -> bool:
+        """Return whether the statistics keep no sums of the measure, so that usage rows are summed."""
+        return any(name in ROW_FIGURES for name in self.figures)
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -131,7 +136,17 @@ MEASURES: dict[str, Measure] = {
         for timed, label in (("wait", "Time to first token"), ("duration", "Duration"))
         for percent, name in ((50, "median"), (95, "p95"), (99, "p99"))
     },
+    "speed5": Measure("Tokens per second, p5", "Times", (), kind="speed", timed="speed", percent=5),
     "speed50": Measure("Tokens per second, median", "Times", (), kind="speed", timed="speed"),
+    "toolAnswers": Measure("Answers that call tools", "Tools", ("tool_answers",)),
+    "toolShare": Measure(
+        "Share of answers that call tools",
+        "Tools",
+        ("tool_answers",),
+        per=("requests",),
+        scale=PERCENT,
+        kind="percent",
+    ),
     "searches": Measure("Searches of hosted tools", "Tools", ("searches",)),
     "codeSessions": Measure("Sessions of hosted code tools", "Tools", ("code_sessions",)),
 }

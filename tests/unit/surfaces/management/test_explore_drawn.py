@@ -157,6 +157,19 @@ def test_a_drawn_question_has_the_same_sums_everywhere(site: Site, seed: int) ->
         assert sum(round(day["cost"] * NANO) for day in days) == total, "/activity"
 
 
+@pytest.mark.parametrize("group", ["model", "user", "team", "costCenter", "session", "error"])
+def test_answers_that_call_tools_are_those_of_the_rows(site: Site, group: str) -> None:
+    tenants, rows = site
+    tenants.services.store.database.bind()
+    last = {row.request: row for row in sorted(rows, key=lambda row: row.attempt)}
+    expected = sum(row.finish == "tool_calls" for row in last.values())
+    period = {"timeRange": "custom", "from": str(TODAY - timedelta(days=DAYS + 1)), "to": str(TODAY)}
+    query = urlencode({**period, "groupBy": group, "measure": "toolAnswers"})
+    figures = tenants.ok("GET", f"/activity/explore?{query}", tenants["acme owner"])
+    assert figures["value"] == sum(one["value"] for one in figures["names"]) == expected > 0
+    assert sum(one["value"] for one in figures["steps"]) == expected
+
+
 def test_all_usage_is_in_the_ledger(site: Site) -> None:
     tenants, rows = site
     tenants.services.store.database.bind()
