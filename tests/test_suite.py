@@ -73,6 +73,7 @@ TRIED_THROUGH = {
     "callers/page_tokens.py": ("unit/surfaces/management/test_playground_page.py",),
     "accounts/outcome_settings.py": ("unit/surfaces/management/test_outcome_routes.py",),
     "reports/outcomes.py": ("unit/surfaces/management/test_outcome_routes.py",),
+    "metering/cross_sums.py": ("unit/surfaces/management/test_explore_drawn.py",),
     "accounts/limit_drafts.py": ("unit/surfaces/management/test_organization_limits.py",),
     "accounts/request_shares.py": ("unit/surfaces/management/test_shared_requests.py",),
     "accounts/chosen_columns.py": ("unit/surfaces/management/test_request_list.py",),

@@ -41,7 +41,7 @@ COLUMNS = {SESSION: "COALESCE(u.session, '')", ERROR: "COALESCE(u.error, '')"}
 Kind = Literal["key", "model", "source", "tag", "held"]
 
 
-class Slot(Struct, frozen=True):
+class CrossSlot(Struct, frozen=True):
     """A part of the values of a row: its key, model and provider (two values), source, value of a tag, or the value of
     an attribute of the key's owner at that hour. `tag` is the name of the tag, or of the attribute."""
 
@@ -63,7 +63,7 @@ class CrossQuestion(Struct, frozen=True):
     their own; all others are OTHER. `projects` are those of the keys of the owners. `held` are the values of
     each attribute by key."""
 
-    slots: tuple[Slot, ...]
+    slots: tuple[CrossSlot, ...]
     names: Mapping[str, Sequence[str]]
     projects: tuple[str, ...]
     held: Mapping[str, HeldValues] = MappingProxyType({})

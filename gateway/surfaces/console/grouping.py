@@ -15,7 +15,7 @@ from gateway.accounts.members import list_members
 from gateway.accounts.projects import list_projects
 from gateway.accounts.teams import list_teams
 from gateway.metering.activity import Dimension, Owners
-from gateway.metering.cross_sums import Slot
+from gateway.metering.cross_sums import CrossSlot
 from gateway.metering.rollups.rollup_table import ERROR, OPERATION, OTHER, SESSION, USUAL_OPERATION
 from gateway.metering.usage_table import raw_id
 from gateway.surfaces.console.shown_figures import ATTRIBUTE_LABELS
@@ -359,36 +359,40 @@ def find_caller_tag(filters: Mapping[UsageFilter, str], tag: str) -> str:
 # Rows of combinations that are summed from usage rows: each group and filter reads its slot of their values.
 
 
-def slot_of(group: str, tag: str) -> Slot:
+def slot_of(group: str, tag: str) -> CrossSlot:
     """Return the slot of a group; `tag` is the name of the caller's tag."""
     grouping = GROUPS[group]
     if grouping.attribute:
-        return Slot("held", grouping.attribute)
+        return CrossSlot("held", grouping.attribute)
     if grouping.dimension in ("api_key", "owner"):
-        return Slot("key")
+        return CrossSlot("key")
     if grouping.dimension == "tag":
-        return Slot("tag", TAG_OF.get(group, tag))
-    return Slot("model") if grouping.dimension == "model" else Slot("source")
+        return CrossSlot("tag", TAG_OF.get(group, tag))
+    return CrossSlot("model") if grouping.dimension == "model" else CrossSlot("source")
 
 
-def list_slots(groups: Sequence[str], filters: Mapping[UsageFilter, str], scope: GroupingScope) -> tuple[Slot, ...]:
+def list_slots(
+    groups: Sequence[str], filters: Mapping[UsageFilter, str], scope: GroupingScope
+) -> tuple[CrossSlot, ...]:
     """Return the slots that groups and filters read. Filters of keys choose the owners instead."""
     filtered = [one.group for one in filters if GROUPS[one.group].family]
     return tuple(dict.fromkeys(slot_of(one, scope.tag) for one in (*groups, *filtered)))
 
 
-def name_slots(groups: Sequence[str], scope: GroupingScope, slots: Sequence[Slot]) -> Namer:
+def name_slots(groups: Sequence[str], scope: GroupingScope, slots: Sequence[CrossSlot]) -> Namer:
     """Return the namer of one or two groups for the rows of slots."""
     return _join_names([_name_slot(one, scope, slots) for one in groups])
 
 
-def _name_slot(group: str, scope: GroupingScope, slots: Sequence[Slot]) -> Namer:
+def _name_slot(group: str, scope: GroupingScope, slots: Sequence[CrossSlot]) -> Namer:
     namer, slot = GROUPS[group].find_name(scope), slot_of(group, scope.tag)
     first = sum(one.width for one in slots[: slots.index(slot)])
     return lambda values: namer(values[first : first + slot.width])
 
 
-def filter_slots(filters: Mapping[UsageFilter, str], scope: GroupingScope, slots: Sequence[Slot]) -> UsageValues | None:
+def filter_slots(
+    filters: Mapping[UsageFilter, str], scope: GroupingScope, slots: Sequence[CrossSlot]
+) -> UsageValues | None:
     """Return the filter of the rows of slots; None without one, or with filters of keys only."""
     chosen = {one: value for one, value in filters.items() if GROUPS[one.group].family}
     if not chosen:

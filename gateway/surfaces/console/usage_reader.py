@@ -23,7 +23,7 @@ from gateway.metering.activity import (
     measure_top,
     value_at,
 )
-from gateway.metering.cross_sums import CrossQuestion, Slot, measure_crossed
+from gateway.metering.cross_sums import CrossQuestion, CrossSlot, measure_crossed
 from gateway.metering.figures import ActivityFigures
 from gateway.metering.rollups.queries import Row, at_once, from_store
 from gateway.metering.rollups.rollup_table import (
@@ -67,7 +67,7 @@ class CrossScope(NamedTuple):
     """What is needed to sum a combination from usage rows: the slots of its rows, the projects of the visitor's keys,
     the values of attributes by name and key, and those of tags that filters name, of which no other is read."""
 
-    slots: tuple[Slot, ...]
+    slots: tuple[CrossSlot, ...]
     projects: tuple[str, ...]
     held: Mapping[str, HeldValues]
     filtered: Mapping[str, str]

@@ -115,8 +115,11 @@ def _show(answered: ExploreAnswer) -> ExploreFiguresAnswer:
     total = ActivityFigures()
     for figures in usage.steps.values():
         total.add(figures)
-    compared = question.earlier is not None
-    before = times.before if times is not None else measure.value(usage.before) if compared else None
+    before = None
+    if times is not None:
+        before = times.before
+    elif question.earlier is not None:
+        before = measure.value(usage.before)
     steps = [
         ExploreStepAnswer(
             label,
