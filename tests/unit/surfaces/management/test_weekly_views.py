@@ -1,5 +1,4 @@
-"""Views that are sent each week: the mail and the message to a channel have the figures of the page that their reader
-may see, once, and nobody without access gets one."""
+"""Views sent each week: mails and messages have the figures of the page, and reach people with access once."""
 
 import json
 import re
