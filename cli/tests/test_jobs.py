@@ -8,6 +8,10 @@ import httpx
 from harness.accounts import Account
 from harness.client_runs import Client
 
+from gateway.accounts.keys import Draft
+from gateway.accounts.members import list_members
+from gateway.limits.budgets import Limits
+from gateway.money import NANO
 from llmgateway_cli.commands.files import PART_BYTES
 
 
@@ -107,7 +111,7 @@ def test_a_job_that_takes_long_is_not_waited_for_longer_than_asked(
     path.write_text(json.dumps({"custom_id": "1", "url": "/v1/chat/completions", "body": body}))
     job = user.document("jobs", "send", str(path), "--endpoint", "/v1/chat/completions")["id"]
     refused = user.refused("jobs", "wait", job, "--timeout", "1")
-    assert "is still" in refused and "[....." in refused
+    assert "is still" in refused and "info: " in refused
     assert "can be read once it has ended" in user.refused("jobs", "errors", job)
     assert "cancelling" in user.run("jobs", "cancel", job).stdout
 
@@ -165,3 +169,31 @@ def test_a_file_larger_than_a_part_is_uploaded_in_parts(user: Client, account: A
     copy = tmp_path / "copy.bin"
     user.run("files", "download", stored["id"], "-o", str(copy))
     assert copy.read_bytes() == path.read_bytes()
+
+
+def test_a_file_that_may_cost_more_than_the_key_has_is_refused_whole_or_runs_up_to_its_limit(
+    user: Client, account: Account, tmp_path: Path
+) -> None:
+    services, key = account.gateway.services, account.gateway.key
+    draft = Draft(account.gateway.project_id, member_of(account), "a dollar")
+    limited = services.management.create_key(draft, Limits(NANO // 1000), actor="test").token
+    body = {"model": "sandbox-echo", "max_tokens": 200, "messages": [message("[[sandbox: tokens=200]]")]}
+    lines = [{"custom_id": str(number), "url": "/v1/chat/completions", "body": body} for number in range(8)]
+    path = tmp_path / "lines.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    command = ("jobs", "send", str(path), "--endpoint", "/v1/chat/completions", "--watch")
+    assert limited != key
+    refused = user.run(*command, code=1, LLMGATEWAY_API_KEY=limited)
+    assert "may cost up to 0.00" in refused.stderr and "0.001 USD are left" in refused.stderr
+    assert "X-LLMGateway-Up-To-Limit" in refused.stderr and "is failed" in refused.stderr
+    ran = user.run(*command, "--up-to-limit", LLMGATEWAY_API_KEY=limited)
+    assert "8/8" in ran.stdout
+    job = user.run("jobs", "list", "-n", "1", "--json", LLMGATEWAY_API_KEY=limited).document[0]
+    assert 0 < job["request_counts"]["completed"] < 8 and 0 < job["cost_details"]["cost"] <= 0.001
+    errors = user.run("jobs", "errors", job["id"], "--json", LLMGATEWAY_API_KEY=limited).document
+    assert len(errors) == job["request_counts"]["failed"] and all("402" in one["error"] for one in errors)
+
+
+def member_of(account: Account) -> str:
+    database = account.gateway.services.store.database
+    return str(list_members(database, account.gateway.organization_id)[0].id)

@@ -59,7 +59,7 @@ TROUBLE_WAIT_S = 10.0  # before a batch continues that this worker could not con
 JSONL = "application/jsonl"
 TOO_LARGE = (
     "The batch may cost up to {} USD, which must be available before it begins. {} Send fewer lines, or let it run up "
-    "to the limit."
+    "to the limit (the header X-LLMGateway-Up-To-Limit: true)."
 )
 
 INPUT_LOST = "The input of the batch was lost, so it cannot be continued."

@@ -17,6 +17,35 @@ const { default: Anthropic, toFile: toAnthropicFile } = await load("@anthropic-a
 
 const openai = new OpenAI({ baseURL: `${address}/v1`, apiKey, maxRetries: 0 });
 const anthropic = new Anthropic({ baseURL: address, apiKey, maxRetries: 0 });
+
+// Each method of these resources is called, so that one which a later version adds is missed here.
+const resources = {
+  files: openai.files,
+  uploads: openai.uploads,
+  parts: openai.uploads.parts,
+  batches: openai.batches,
+  responses: openai.responses,
+  input_items: openai.responses.inputItems,
+  message_batches: anthropic.messages.batches,
+  beta_message_batches: anthropic.beta.messages.batches,
+  beta_files: anthropic.beta.files,
+};
+// Neither a background response nor a file has these.
+const elsewhere = { responses: ["compact", "parse"] };
+const missed = {};
+for (const [name, resource] of Object.entries(resources)) {
+  const methods = Object.getOwnPropertyNames(Object.getPrototypeOf(resource)).filter(
+    (method) => method !== "constructor" && !method.startsWith("_") && !(elsewhere[name] ?? []).includes(method),
+  );
+  missed[name] = new Set(methods);
+  for (const method of methods) {
+    const own = resource[method];
+    resource[method] = (...given) => {
+      missed[name].delete(method);
+      return own.apply(resource, given);
+    };
+  }
+}
 const read = async (stream) => {
   const items = [];
   for await (const item of stream) items.push(item);
@@ -196,4 +225,5 @@ for (const [name, call] of Object.entries(calls)) {
   }
 }
 rmSync(scratch, { recursive: true });
+given.missed = Object.fromEntries(Object.entries(missed).map(([name, methods]) => [name, [...methods]]).filter(([, methods]) => methods.length));
 console.log(JSON.stringify(given));

@@ -3,10 +3,16 @@
 
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fakes.cohere import KEY as COHERE_KEY
+from fakes.cohere import FakeCohere
+from fakes.message_batches import FakeAnthropicBatches
+from fakes.mistral import KEY as MISTRAL_KEY
+from fakes.openai_batches import FakeMistralBatches, FakeOpenAIBatches
 from support import npm
 from support.gateways import GatewayProcess
 
@@ -36,6 +42,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     expected = ("afterwards", "unknown", "gone", "early")
     assert {name: found[name] for name in refused if not name.endswith(expected)} == {}
     return found
+
+
+def test_every_method_of_files_batches_and_responses_is_called(results: dict[str, Any]) -> None:
+    assert results["missed"] == {}
 
 
 def test_files_are_stored_from_every_source_and_read(results: dict[str, Any]) -> None:
@@ -120,6 +130,63 @@ def test_messages_are_sent_in_batches(results: dict[str, Any], place: str) -> No
     assert results[f"{place}_listed"][:2] == [cancelled["id"], ended["id"]]
     assert results[f"{place}_deleted"] == {"id": ended["id"], "type": "message_batch_deleted"}
     assert_refused(results[f"{place}_afterwards"], "NotFoundError", 404)
+
+
+# Providers with a batch API of their own, and one without: a model of each.
+MODELS = {
+    "openai": "openai/gpt-4o-mini",
+    "anthropic": "anthropic/claude-sonnet-4-5",
+    "mistral": "mistral/mistral-small-latest",
+    "cohere": "cohere/command-a-03-2025",
+}
+
+
+@pytest.fixture(scope="module")
+def at_providers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """Return what the clients get for models of four strict fakes, and the batches that each fake saw."""
+    folder = CACHE / "jobs"
+    npm.install(folder, PACKAGES)
+    node = npm.node(CACHE)
+    with (
+        FakeOpenAIBatches() as first,
+        FakeAnthropicBatches() as second,
+        FakeMistralBatches() as third,
+        FakeCohere() as last,
+    ):
+        fakes = dict(zip(MODELS, (first, second, third, last), strict=True))
+        environment = {
+            **{f"LLM_{name.upper()}_BASE_URL": fake.url for name, fake in fakes.items()},
+            "LLM_OPENAI_API_KEY": "sk-upstream",
+            "LLM_ANTHROPIC_API_KEY": "sk-ant-upstream",
+            "LLM_MISTRAL_API_KEY": MISTRAL_KEY,
+            "LLM_COHERE_API_KEY": COHERE_KEY,
+            "GATEWAY_BOOTSTRAP_CREDITS_USD": "100",
+        }
+        gateway = GatewayProcess(tmp_path_factory.mktemp("providers") / "data", **environment)
+        try:
+            gateway.start()
+            models = json.dumps(list(MODELS.values()))
+            command = [node, HERE / "drive_provider_jobs.mjs", folder, gateway.address, gateway.key, models]
+            done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=RUN_S)
+        finally:
+            gateway.stop()
+        assert done.returncode == 0, done.stderr
+        yield json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("client", ["chat", "messages"])
+def test_a_batch_of_models_of_four_providers_is_split_among_their_batch_apis(
+    at_providers: dict[str, Any], client: str
+) -> None:
+    found = at_providers[client]
+    assert found["answered"] == list(MODELS.values()), found
+    assert sorted(found["providers"]) == ["anthropic", "mistral", "openai"]
+
+
+def test_background_responses_of_every_provider_are_read_again_and_deleted(at_providers: dict[str, Any]) -> None:
+    for model in MODELS.values():
+        found = at_providers["responses"][model]
+        assert found["text"] and found["again"] == found["numbers"][3:] and found["gone"] == 404, (model, found)
 
 
 def assert_refused(result: dict[str, Any], name: str, status: int) -> None:

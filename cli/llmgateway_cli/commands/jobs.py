@@ -76,13 +76,17 @@ def list_jobs(context: ClientContext, kind: str | None, limit: int) -> None:
 @json_option
 @pass_context
 def send_job(context: ClientContext, path: Path, endpoint: str, up_to_limit: bool, watch: bool) -> None:
-    """Send the requests in the JSON lines of the file at PATH as a batch."""
+    """Send the requests in the JSON lines of the file at PATH as a batch. With --watch the command fails unless the job
+    is completed."""
     file = text_of(upload(context, path, "batch"), "id")
     body: dict[str, Any] = {"input_file_id": file, "endpoint": endpoint, "completion_window": "24h"}
     if up_to_limit:
         body["metadata"] = {"up_to_limit": "true"}
     job = object_of(context.client.gateway("POST", BATCHES, body=body))
-    _show(context, _follow(context, job) if watch else job)
+    if watch:
+        _end(context, _follow(context, job))
+    else:
+        _show(context, job)
 
 
 @jobs.command("show")
@@ -110,11 +114,15 @@ def watch_job(context: ClientContext, job: str) -> None:
 @pass_context
 def wait_for_job(context: ClientContext, job: str, timeout: int | None) -> None:
     """Wait for the end of a job. The command fails unless the job is completed."""
-    ended = _follow(context, _find(context, job), timeout)
-    _show(context, ended)
-    shown = view(ended)
-    if not shown.succeeded:
-        raise CliError(f"The job {job} is {shown.status}.", f"See `llmgateway jobs errors {job}`.")
+    _end(context, _follow(context, _find(context, job), timeout))
+
+
+def _end(context: ClientContext, job: dict[str, Any]) -> None:
+    """Show a job that has ended. Raises CliError unless it is completed."""
+    _show(context, job)
+    ended = view(job)
+    if not ended.succeeded:
+        raise CliError(f"The job {ended.id} is {ended.status}.", f"See `llmgateway jobs errors {ended.id}`.")
 
 
 @jobs.command("cancel")
@@ -234,6 +242,8 @@ def _follow(context: ClientContext, job: dict[str, Any], timeout_s: float | None
 
 def _progress(job: JobView) -> str:
     """Return a bar with the finished part of a job, and its cost."""
+    if job.status == "validating":
+        return "The lines are checked."
     filled = BAR_WIDTH * job.done // max(1, job.total)
     bar = "#" * filled + "." * (BAR_WIDTH - filled)
     text = f"[{bar}] {job.done:,}/{job.total:,} {job.status}"
@@ -281,7 +291,7 @@ def _row(job: JobView) -> list[str]:
         f"{show_number(job.done)}/{show_number(job.total)}",
         show_number(job.failed) if job.failed else NO_VALUE,
         NO_VALUE if job.cost is None else show_usd(job.cost),
-        NO_VALUE if job.bound is None else show_usd(job.bound),
+        show_usd(job.bound) if job.bound else NO_VALUE,
         job.about,
         show_second(job.created_s),
     ]

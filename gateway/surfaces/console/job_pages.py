@@ -80,8 +80,11 @@ def describe(call: PageCall, organization_id: str, project_id: str, job: dict[st
     """Return a job with what its row shows."""
     reach = call.visitor.reach(organization_id, "jobs:write")
     may = reach.whole or project_id in reach.projects
+    # Nothing is reserved before the lines are checked, and for a batch that failed this check.
+    unknown = not job["done"] and job["status"] in ("validating", "failed")
     return {
         **job,
+        "bound": None if unknown else job["bound"],
         "name": KIND_NAMES[job["kind"]],
         "level": LEVELS.get(job["status"], "busy"),
         "hasLines": job["kind"] in OF_LINES,
