@@ -20,7 +20,7 @@ from gateway.surfaces.management.file_routes import PURPOSES
 from gateway.surfaces.visitors.project_jobs import covers
 from gateway.surfaces.visitors.visitor import check_origin
 from gateway.surfaces.web.forms import read_form
-from gateway.surfaces.web.http import Inbound, Operation, Outbound
+from gateway.surfaces.web.http import Handler, Inbound, Operation, Outbound
 from gateway.worker.services import Services
 
 TITLE = "Files"
@@ -144,7 +144,16 @@ def upload(services: Services, inbound: Inbound) -> Outbound:
     return show(replace(call, message=f"{name} was stored as {stored.id}."))
 
 
-OPERATIONS: tuple[Operation, ...] = (
-    *page_operations(PATH, show, {"delete": delete}),
-    Operation("POST", f"{PATH}/upload", as_page(upload), body="form"),
-)
+def _choose(press: Handler) -> Handler:
+    """Return the handler of the page's forms: that with a file, and those of its buttons."""
+    store = as_page(upload)
+
+    def handle(services: Services, inbound: Inbound) -> Outbound:
+        return press(services, inbound) if inbound.upload is None else store(services, inbound)
+
+    handle.__doc__ = upload.__doc__
+    return handle
+
+
+SHOWN, PRESSED = page_operations(PATH, show, {"delete": delete})
+OPERATIONS: tuple[Operation, ...] = (SHOWN, Operation("POST", PATH, _choose(PRESSED.handler), body="form"))

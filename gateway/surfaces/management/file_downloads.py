@@ -1,6 +1,7 @@
 """Downloads of files and of the contents of jobs: never shown by a browser, few at a time, with an audit entry."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -27,18 +28,20 @@ def headers_of(name: str) -> list[tuple[str, str]]:
     ]
 
 
-def send_file(call: ManagedCall[Any], organization_id: str, file: FileRow, name: str) -> Outbound:
-    """Return the content of a file, or the part that the Range header names. RangeNotSatisfiable, RateLimited,
-    Unavailable."""
-
-    def open_file() -> Outbound:
-        return stored_files.send(call.services, call.inbound, file)
-
-    return send(call, organization_id, name, open_file)
+def file_opener(call: ManagedCall[Any], file: FileRow) -> Callable[[], Outbound]:
+    """Return a function that opens the content of a file, or the part that the Range header names."""
+    return partial(stored_files.send, call.services, call.inbound, file)
 
 
-def send(call: ManagedCall[Any], organization_id: str, name: str, open_content: Callable[[], Outbound]) -> Outbound:
-    """Return what `open_content` opens as a download. It takes an export slot of the organization. RateLimited."""
+def send(
+    call: ManagedCall[Any],
+    organization_id: str,
+    name: str,
+    open_content: Callable[[], Outbound],
+    write_entry: Callable[[], None],
+) -> Outbound:
+    """Return what `open_content` opens as a download, once `write_entry` has written its audit entry. It takes an
+    export slot of the organization. RangeNotSatisfiable, RateLimited, Unavailable."""
     held = exports.take_slots(call.visitor, [organization_id])
     try:
         outbound = open_content()
@@ -47,8 +50,14 @@ def send(call: ManagedCall[Any], organization_id: str, name: str, open_content: 
         raise
     body = outbound.body
     pieces: Iterator[bytes] = iter([body]) if isinstance(body, bytes) else body
+    streamed = exports.hold_while(pieces, held)
+    try:
+        write_entry()
+    except BaseException:
+        streamed.close()
+        raise
     kept = [(header, value) for header, value in outbound.headers if header.lower() not in REPLACED]
-    return Outbound(outbound.status, [*headers_of(name), *kept], exports.hold_while(pieces, held))
+    return Outbound(outbound.status, [*headers_of(name), *kept], streamed)
 
 
 def note(call: ManagedCall[Any], action: str, subject: str, organization_id: str, project_id: str, **more: str) -> None:

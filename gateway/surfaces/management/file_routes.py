@@ -1,5 +1,6 @@
 """`/projects/…/files`: files of a project, listed, downloaded and deleted; what those of an organization take."""
 
+from functools import partial
 from typing import NamedTuple
 
 from gateway.accounts.projects import ProjectInfo
@@ -93,9 +94,9 @@ def download_file(call: ManagedCall[FileOfProject]) -> Outbound:
     the type `application/octet-stream`."""
     file, project = call.subject
     name = call.services.engine.files.name_of(file) or file.id
-    sent = file_downloads.send_file(call, project.organization_id, file, name)
-    file_downloads.note(call, "file.download", file.id, project.organization_id, project.id)
-    return sent
+    write_entry = partial(file_downloads.note, call, "file.download", file.id, project.organization_id, project.id)
+    opener = file_downloads.file_opener(call, file)
+    return file_downloads.send(call, project.organization_id, name, opener, write_entry)
 
 
 def delete_file(call: ManagedCall[FileOfProject]) -> None:

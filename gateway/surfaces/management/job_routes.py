@@ -1,7 +1,8 @@
 """`/projects/…/jobs`: batches, batches of messages, runs, videos and background responses of a project in one list,
 with their progress, cost, errors by line and downloads."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec import structs
@@ -180,25 +181,27 @@ def download(call: ManagedCall[JobOfProject]) -> Outbound:
     response. It is always an attachment of the type `application/octet-stream`."""
     job, project = call.subject
     content = call.fields["content"]
-    sent = _open(call, job, content)
-    file_downloads.note(call, "job.download", job.id, project.organization_id, project.id, content=content)
-    return sent
+    name, open_content = _find_content(call, job, content)
+    entry = ("job.download", job.id, project.organization_id, project.id)
+    write_entry = partial(file_downloads.note, call, *entry, content=content)
+    return file_downloads.send(call, project.organization_id, name, open_content, write_entry)
 
 
-def _open(call: ManagedCall[JobOfProject], job: ProjectJob, content: str) -> Outbound:
-    services, organization_id = call.services, job.organization
+def _find_content(call: ManagedCall[JobOfProject], job: ProjectJob, content: str) -> tuple[str, Callable[[], Outbound]]:
+    """Return the name of a download, and a function that opens it. NotFound."""
+    services = call.services
     if job.kind == RUN:
         raise NotFound(IN_PLAYGROUND)
     if job.kind in OF_LINES:
         file = services.engine.batches.file_of(batch_of(services, job), content)
         if file is None:
             raise NotFound(NO_CONTENT.format(content), code="job_file_deleted")
-        return file_downloads.send_file(call, organization_id, file, f"{job.id}_{FILE_KINDS[content]}.jsonl")
+        return f"{job.id}_{FILE_KINDS[content]}.jsonl", file_downloads.file_opener(call, file)
     if content != RESULTS:
         raise NotFound(NO_CONTENT.format(content))
     if job.kind == VIDEO:
-        return file_downloads.send(call, organization_id, f"{job.id}.mp4", lambda: _open_video(call, job))
-    return file_downloads.send(call, organization_id, f"{job.id}.json", lambda: _open_response(services, job))
+        return f"{job.id}.mp4", partial(_open_video, call, job)
+    return f"{job.id}.json", partial(_open_response, services, job)
 
 
 def _open_video(call: ManagedCall[JobOfProject], job: ProjectJob) -> Outbound:

@@ -125,7 +125,7 @@ def send(tenants: Tenants, who: Any, name: str = "a.txt", content: bytes = b"tea
     csrf = console.CSRF.findall(console.open_page(tenants, who, "/console/keys/new"))[0]
     data = {"csrf": csrf, "project": who.project_id, "purpose": "user_data", "days": "7", **fields}
     form = {**data, "file": (io.BytesIO(content), name)}
-    return tenants.client.post("/console/files/upload", headers=console.browser_headers(who), data=form)
+    return tenants.client.post("/console/files", headers=console.browser_headers(who), data=form)
 
 
 def test_an_upload_needs_its_form_its_permission_and_room(tenants: Tenants, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ def test_an_upload_needs_its_form_its_permission_and_room(tenants: Tenants, monk
     assert send(tenants, tenants["rival owner"], project=owner.project_id).status_code == 403
     headers = {"Cookie": console.browser_headers(owner)["Cookie"], "Origin": "https://evil.example"}
     form = {"file": (io.BytesIO(b"tea"), "a.txt")}
-    assert tenants.client.post("/console/files/upload", headers=headers, data=form).status_code == 403
+    assert tenants.client.post("/console/files", headers=headers, data=form).status_code == 403
     viewer = members.add_member(
         stores.database, stores.control, owner.organization_id, "viewer@acme.example", "viewer", actor="test"
     )
