@@ -262,7 +262,9 @@ def restore(ctx: click.Context, file: Path, verify: bool) -> None:
         )
     if facts["files"]:
         place = describe_place(current.settings)
-        click.echo(f"It needs the contents of {facts['files']} files, which are not part of it, in {place}.")
+        count = int(facts["files"])
+        needed = f"{many(count, 'file')}, which {plural(count, 'is', 'are')} not part of it"
+        click.echo(f"It needs the contents of {needed}, in {place}.")
     if not verify:
         click.echo("The database was replaced by the backup.")
         if kept:

@@ -96,7 +96,7 @@ def test_a_difference_is_logged_once_with_what_to_do(process, caplog):
         drift.measure()
         process.clock.advance(86_400)
     (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert record.getMessage() == "the books differ in 1 places by 0.000000007 USD" and "manage doctor" in record.remedy
+    assert record.getMessage() == "the books differ in 1 place by 0.000000007 USD" and "manage doctor" in record.remedy
 
 
 def test_a_difference_that_the_next_examination_does_not_find_is_not_reported(process, caplog):

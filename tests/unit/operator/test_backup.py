@@ -46,8 +46,8 @@ def test_backup_restore_and_doctor_say_where_the_contents_of_files_are(run, tmp_
         FileRows(one.database).insert(file)
         folder = one.settings.files_dir.absolute()
     output = run("backup", str(tmp_path / "backup.db"))
-    assert f"Not included, back them up separately: 1 files (1,500 bytes) in the folder {folder}." in output
-    assert f"of 1 files, which are not part of it, in the folder {folder}." in run(
+    assert f"Not included, back them up separately: 1 file (1,500 bytes) in the folder {folder}." in output
+    assert f"of 1 file, which is not part of it, in the folder {folder}." in run(
         "restore", str(tmp_path / "backup.db"), "--verify"
     )
     assert f"The content of {file.id} cannot be read" in run("doctor", status=1)

@@ -160,7 +160,7 @@ def test_a_provider_key_is_read_from_standard_input_and_shown_masked(seeded) -> 
     key_id = added.splitlines()[0]
     output = seeded("provider-keys", "list", organization)
     assert key_id in output and secret not in output and secret[:12] in output
-    assert seeded("provider-keys", "reseal").startswith("1 keys")
+    assert seeded("provider-keys", "reseal").startswith("1 key is encrypted")
     seeded("provider-keys", "remove", key_id)
     assert seeded("provider-keys", "list", organization) == "There are no provider keys."
     assert "Invalid value for 'token'" in seeded("provider-keys", "add", organization, "groq", status=1)

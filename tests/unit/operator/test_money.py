@@ -152,7 +152,7 @@ def test_doctor_shows_a_difference_with_status_1(run, open_store) -> None:
     sql = "UPDATE budget SET limit_nusd = limit_nusd + 1 WHERE kind = 'credits'"
     store.write(lambda: store.execute(sql))
     output = run("doctor", status=1)
-    assert "credit balance" in output and "1 differences." in output
+    assert "credit balance" in output and "1 difference." in output
 
 
 def test_a_period_without_usage_has_nothing_to_price_again(run) -> None:
@@ -172,7 +172,7 @@ def test_usage_is_priced_again_and_its_charges_are_exported(run) -> None:
     insert_rows(database, usage_row(now_us - DAY_US, posted_at=now_us - 1, **owner, **used))
     installation.close()
     period = ("--from", to_iso(now_us - 2 * DAY_US), "--to", to_iso(now_us))
-    assert "1 rows were not priced again: " in run("re-rate", *period, "--prices", "then")
+    assert "1 row was not priced again: " in run("re-rate", *period, "--prices", "then")
     (line,) = json.loads(run("re-rate", *period, "--prices", "now", "--json"))
     assert (line["served_by"], line["paid_by"], line["rows"]) == ("openai/gpt-4o-mini", "credits", 1)
     assert [float(line[name]) for name in ("billed", "priced_again", "difference")] == [7e-9, 0.000156, 0.000155993]

@@ -14,6 +14,7 @@ import pytest
 from support.console import CSRF, open_page
 from support.console_walk import Walk, signed_in_rows, submit, walk
 from support.management import Person, Tenants
+from support.management_bodies import begin_batch, store_file
 
 from gateway.accounts import members, request_shares, saved_views, scoped_roles
 from gateway.accounts.request_shares import SESSION, RequestShare
@@ -36,7 +37,7 @@ UNLINKED = frozenset(
 # Actions that end what the walk needs: the session or the account.
 ENDING = frozenset(("everywhere", "end", "sign-out", "leave", "change", "begin", "confirm", "remove-factor"))
 # Forms that need more than a plausible text in each field: a passkey, another type of rule, a provider that answers,
-# the subjects of a limit, what a guardrail looks for, the document of a route, a tag with its value, a date.
+# the subjects of a limit, a file, what a guardrail looks for, the document of a route, a tag with its value, a date.
 DEMANDING = frozenset(
     (
         ("/console/account", ""),
@@ -46,6 +47,7 @@ DEMANDING = frozenset(
         ("/console/budgets/<organization_id>/<limit_id>", "ask"),
         ("/console/budgets/<organization_id>/<limit_id>", "raise"),
         ("/console/budgets/<organization_id>/<limit_id>", "try"),
+        ("/console/files", ""),
         ("/console/guardrails", "add"),
         ("/console/keys/<key_id>", "tags"),
         ("/console/providers/keys", "test"),
@@ -128,6 +130,8 @@ def furnish(tenants: Tenants, owner: Person) -> None:
     teams = f"/orgs/{organization}/teams"
     team = tenants.ok("POST", teams, owner, {"name": "Research"})["team"]
     tenants.ok("PUT", f"{teams}/{team['id']}/members/{owner.member_id}", owner)
+    begin_batch(tenants, owner)
+    store_file(tenants, owner)
     account = {"name": "Terraform", "scopes": ["keys:write"]}
     tenants.ok("POST", f"/orgs/{organization}/service-accounts", owner, account)
     identity = {"name": "CI", "projectId": owner.project_id, "issuer": "https://issuer.example", "claims": {"sub": "x"}}

@@ -36,7 +36,7 @@ def test_page_adds_tests_changes_and_removes_a_guardrail(browser) -> None:
     tested = press("check", text="Pay with 4111 1111 1111 1111", place="prompt")
     assert "The request would be blocked." in tested.text and "No cards: payment_card (block)" in tested.text
     excepted = press("except", rule=rule, value="4111 1111 1111 1111")
-    assert "1 exceptions" in excepted.text
+    assert "1 exception<" in excepted.text
     assert "No guardrail finds anything" in press("check", text="Pay with 4111 1111 1111 1111").text
     assert "on probation" in press("probation", rule=rule, probation="False").text
     assert "inactive" in press("switch", rule=rule, status="active").text
@@ -157,7 +157,7 @@ def test_false_positive_becomes_an_exception_with_one_click(browser) -> None:
     offered = dict(re.findall(r'name="(rule|fingerprint)" value="([^"]+)"', tested.text)[:2])
     assert offered["rule"] == rule
     excepted = press("except", **offered)
-    assert "is an exception now" in excepted.text and "1 exceptions" in excepted.text
+    assert "is an exception now" in excepted.text and "1 exception<" in excepted.text
     assert "No guardrail finds anything" in press("check", text="Pay with 4111 1111 1111 1111").text
     press("remove", rule=rule)
 
