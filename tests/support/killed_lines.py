@@ -109,7 +109,7 @@ def run_batch(
 
     def ended() -> bool:
         gevent.sleep(1)
-        shown.update(httpx_of(nodes[1], "GET", f"/batches/{batch}").json())
+        shown.update(httpx_of(nodes[-1], "GET", f"/batches/{batch}").json())
         return shown["status"] in ("completed", "failed", "expired")
 
     in_time = until(ended, patience_s)
