@@ -157,8 +157,8 @@ def cancel(call: ManagedCall[JobOfProject]) -> JobAnswer:
     """Cancel a job: requests under way end and are billed, and no further one is sent. A batch that was cancelled
     before is returned unchanged. A video can be cancelled where its provider supports that."""
     job, project = call.subject
-    if cancel_job(call.services, job):
-        file_downloads.note(call, "job.cancel", job.id, project.organization_id, project.id)
+    cancel_job(call.services, job)
+    file_downloads.note(call, "job.cancel", job.id, project.organization_id, project.id)
     return JobAnswer(**_members_of(find_job(call.services, project.id, job.id)))
 
 

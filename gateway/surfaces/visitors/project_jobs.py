@@ -125,24 +125,22 @@ def kind_of(ident: str) -> str:
     return next((kind for kind, prefix in PREFIXES.items() if ident.startswith(prefix)), "")
 
 
-def cancel_job(services: Services, job: ProjectJob) -> bool:
-    """Cancel a job; False for one that was cancelled before. Conflict for one that has ended or cannot be cancelled,
+def cancel_job(services: Services, job: ProjectJob) -> None:
+    """Cancel a job, unless it was cancelled before. Conflict for one that has ended or cannot be cancelled,
     NotFound, errors of upstream calls, Unavailable."""
     row = _find_row(services, job.id)
     if row is None:
         raise NotFound(NO_JOB)
     if isinstance(row, BatchJob):
-        if row.state in (CANCELING, CANCELED):
-            return False
-        services.engine.batches.cancel_job(partial(_find_batch, services, job.id))
-        return True
+        if row.state not in (CANCELING, CANCELED):
+            services.engine.batches.cancel_job(partial(_find_batch, services, job.id))
+        return
     if row.has_ended:
         raise Conflict(f"The {job.kind} is {job.status} and cannot be cancelled.", code="job_ended")
     if isinstance(row, VideoJob):
         services.engine.videos.cancel_job(row)
     else:
         services.engine.response_jobs.cancel_job(row)
-    return True
 
 
 def _find_batch(services: Services, ident: str) -> BatchJob:
