@@ -237,9 +237,10 @@ def list_keys(
     member_id: str = "",
     deleted: bool = False,
     newest: int = 0,
+    words: Sequence[str] = (),
 ) -> list[KeyInfo]:
     """List the keys that match all given filters, oldest first; deleted keys only if `deleted` is set. `newest` lists
-    at most that many keys, newest first."""
+    at most that many keys, newest first. All `words` are in their description, project, id or mask."""
     now = database.now_us()
 
     def read() -> list[KeyInfo]:
@@ -254,6 +255,9 @@ def list_keys(
             query = query.where(ApiKey.member == member_id)
         if not deleted:
             query = query.where(ApiKey.status != "deleted")
+        for word in words:
+            columns = (ApiKey.description, Project.name, ApiKey.id, ApiKey.mask)
+            query = query.where(reduce(or_, (column.contains(word) for column in columns)))
         return _infos(query, now)
 
     return database.read(read)

@@ -50,16 +50,16 @@ AT_ONCE = 500  # keys, people or projects of one statement
 PROJECTS_AT_ONCE = 20
 
 KEYS_TODAY = (
-    "SELECT r.owner, SUM(r.cost_nusd) FROM rollup r WHERE r.series = ? AND r.hour >= ? AND r.hour < ? "
-    "GROUP BY r.owner HAVING SUM(r.cost_nusd) > 0 ORDER BY 2 DESC"
+    "SELECT owner, SUM(cost_nusd) FROM rollup WHERE series = ? AND owner IN ({marks}) AND hour >= ? AND hour < ? "
+    "GROUP BY owner HAVING SUM(cost_nusd) > 0"
 )
 PAST = (
     "SELECT owner, hour, SUM(cost_nusd) FROM rollup WHERE series = ? AND owner IN ({marks}) AND hour >= ? "
     "AND hour < ? GROUP BY owner, hour HAVING SUM(cost_nusd) > 0"
 )
 SESSIONS_TODAY = (
-    "SELECT owner, name, SUM(cost_nusd) FROM rollup WHERE series = ? AND hour >= ? AND hour < ? AND provider = ? "
-    "GROUP BY owner, name HAVING SUM(cost_nusd) >= ? ORDER BY 3 DESC"
+    "SELECT owner, name, SUM(cost_nusd) FROM rollup WHERE series = ? AND owner IN ({marks}) AND hour >= ? "
+    "AND hour < ? AND provider = ? GROUP BY owner, name HAVING SUM(cost_nusd) >= ? ORDER BY 3 DESC"
 )
 SESSIONS_PAST = (
     "SELECT owner, nusd FROM (SELECT owner, SUM(cost_nusd) AS nusd, "
@@ -69,10 +69,10 @@ SESSIONS_PAST = (
 )
 OWNERS = (
     "SELECT k.id, k.member_id, k.project_id, p.organization_id, o.hold_unusual FROM api_key k "
-    "JOIN project p ON p.id = k.project_id JOIN organization o ON o.id = p.organization_id WHERE k.id IN ({marks})"
+    "JOIN project p ON p.id = k.project_id JOIN organization o ON o.id = p.organization_id"
 )
 OWNED = "SELECT id, member_id FROM api_key WHERE member_id IN ({marks})"
-PROJECTS = "SELECT id, organization_id FROM project WHERE id IN ({marks})"
+PROJECTS = "SELECT id, organization_id FROM project"
 
 
 class UsualDay(NamedTuple):
@@ -171,11 +171,16 @@ class UnusualWatch:
         return [*self._unusual_keys(keys, today), *self._unusual_people(keys, today), *self._unusual_sessions(today)]
 
     def _keys_today(self, today: int) -> list[tuple[OwnedKey, int]]:
+        """Return the keys that spent today. The sums of each key are found by its id: a range of hours alone would read
+        those of all time."""
         hours = (today * HOURS, (today + 1) * HOURS)
-        rows = self._database.fetch(KEYS_TODAY, (Series.KEY, *hours))
-        spent = {f"key_{bytes(owner).hex()}": int(nusd) for owner, nusd in rows}
-        owned = self._fetch_in(OWNERS, spent)
-        return [(OwnedKey(row[0], row[1], row[2], row[3], bool(row[4])), spent[row[0]]) for row in owned]
+        owned = {row[0]: OwnedKey(row[0], row[1], row[2], row[3], bool(row[4])) for row in self._database.fetch(OWNERS)}
+        spent: list[tuple[OwnedKey, int]] = []
+        for part in _parts(list(owned), AT_ONCE):
+            params = (Series.KEY, *map(raw_id, part), *hours)
+            for owner, nusd in self._database.fetch(KEYS_TODAY.format(marks=_marks(part)), params):
+                spent.append((owned[f"key_{bytes(owner).hex()}"], int(nusd)))
+        return spent
 
     def _fetch_in(self, sql: str, values: Iterable[str]) -> list[tuple[Any, ...]]:
         found: list[tuple[Any, ...]] = []
@@ -222,14 +227,15 @@ class UnusualWatch:
 
     def _unusual_sessions(self, today: int) -> Iterable[UnusualDay]:
         hours = (today * HOURS, (today + 1) * HOURS)
-        params = (Series.PROJECT_TAG, *hours, SESSION, self._minimum_nusd)
-        rows = [
-            (f"proj_{bytes(owner).hex()}", str(name), int(nusd))
-            for owner, name, nusd in self._database.fetch(SESSIONS_TODAY, params)
-            if name != OTHER
-        ]
-        organizations: dict[str, str] = dict(self._fetch_in(PROJECTS, {project_id for project_id, _, _ in rows}))
-        usual = self._usual_sessions(list(organizations), today)
+        organizations: dict[str, str] = dict(self._database.fetch(PROJECTS))
+        rows: list[tuple[str, str, int]] = []
+        for part in _parts(list(organizations), AT_ONCE):
+            params = (Series.PROJECT_TAG, *map(raw_id, part), *hours, SESSION, self._minimum_nusd)
+            found = self._database.fetch(SESSIONS_TODAY.format(marks=_marks(part)), params)
+            rows += [
+                (f"proj_{bytes(owner).hex()}", str(name), int(nusd)) for owner, name, nusd in found if name != OTHER
+            ]
+        usual = self._usual_sessions(sorted({project_id for project_id, _, _ in rows}), today)
         for project_id, name, nusd in rows:
             day = usual.get(project_id)
             if day is not None and nusd > day.threshold_nusd:

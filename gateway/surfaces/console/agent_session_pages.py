@@ -10,7 +10,6 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from gateway.accounts.agent_budgets import find_agent_budgets
-from gateway.accounts.projects import list_projects
 from gateway.billing.session_budgets import budget_of
 from gateway.clock import to_datetime
 from gateway.errors import GatewayError, NotFound
@@ -23,6 +22,7 @@ from gateway.metering.session_ids import MAX_ID_LENGTH, PLAIN_ID
 from gateway.money import round_usd
 from gateway.routes.route_prices import RoutePrices
 from gateway.runtime.threads import compute_if
+from gateway.surfaces.console.choice_bar import build_bar, choose_project
 from gateway.surfaces.console.earlier_requests import INLINE_BYTES, compare_requests
 from gateway.surfaces.console.lists import Column, arrange
 from gateway.surfaces.console.page_calls import PageCall, page_operations
@@ -82,7 +82,7 @@ def show_list(call: PageCall) -> Outbound:
         named = find_session(database, scopes, name)
         if named is not None:
             found = [*found, named]
-    projects = {project.id: project.name for project in list_projects(database, list(call.visitor.memberships))}
+    projects = {project.id: project.name for project in call.visitor.projects()}
     rows = [_show_row(session, projects) for session in found]
     shown = arrange(rows, COLUMNS, call.arguments, searched=SEARCHED, sort="-last_us")
     older = ""
@@ -93,7 +93,7 @@ def show_list(call: PageCall) -> Outbound:
         TITLE,
         sessions=shown,
         read=len(newest.sessions),
-        projects=[("", "All projects"), *projects.items()],
+        bar=build_bar(call.inbound, choose_project(call.visitor, project_id)),
         project_id=project_id,
         older=older,
     )

@@ -33,6 +33,7 @@ def show(call: PageCall) -> Outbound:
     alerts = [_show_alert(alert, names, seen) for alert in find_alerts(call.visitor, now)]
     response = call.page("notices.html", TITLE, alerts=alerts, days=DAYS, several=len(names) > 1)
     response.headers.append(write_cookie(call.inbound, str(now), COOKIE_S, SEEN_COOKIE))
+    response.headers.append(("HX-Trigger", "seen"))  # the bell counts again
     return response
 
 

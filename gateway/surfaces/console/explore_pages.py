@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from gateway.accounts.projects import list_projects
 from gateway.accounts.saved_views import SavedView
 from gateway.clock import HOUR_US, from_datetime
 from gateway.metering.figures import ActivityFigures
@@ -13,6 +12,7 @@ from gateway.metering.rollups.rollup_table import HOURS
 from gateway.metering.usage_table import raw_id
 from gateway.reports.latency_percentiles import BUSIEST
 from gateway.runtime.threads import compute_if
+from gateway.surfaces.console.choice_bar import build_bar, choose_period, choose_project
 from gateway.surfaces.console.explore_periods import COMPARED_TEXTS, COMPARISONS, RANGES, write_hour
 from gateway.surfaces.console.explore_questions import ExploreAnswer, UsageChoices, answer
 from gateway.surfaces.console.explore_views import (
@@ -87,9 +87,6 @@ def _show(call: PageCall, arguments: dict[str, str], view: SavedView | None) -> 
     visitor = call.visitor
     answered = answer(visitor, arguments, strict=False)
     choices, question, usage = answered.choices, answered.question, answered.usage
-    projects = {
-        project.id: project.name for project in list_projects(call.services.store.database, list(visitor.memberships))
-    }
     happenings = find_happenings(visitor, question.window, question.owners, answered.scope.keys)
     many = len(usage.names) + len(usage.names_before) > THREAD_PARTS
     figures = compute_if(many, _show_figures, answered, arguments, happenings)
@@ -104,7 +101,13 @@ def _show(call: PageCall, arguments: dict[str, str], view: SavedView | None) -> 
         logs=LOGS,
         extra=choices.measure not in PLAIN_MEASURES,
         zoom=_write_query(arguments, **dict.fromkeys((*UNKEPT, "timeRange", "from", "to"), "")) or "measure=spend",
-        fields=_list_fields(answered, projects),
+        fields=_list_fields(answered),
+        bar=build_bar(
+            call.inbound,
+            choose_project(visitor, choices.report.get("projectId", "")),
+            choose_period(choices.period.name, RANGES.items()),
+        ),
+        project_id=choices.report.get("projectId", ""),
         filters=_list_filters(choices, arguments, answered.naming),
         groups=[GROUPS[group].label for group in choices.groups],
         tag=answered.tag,
@@ -134,7 +137,7 @@ def _title_comparison(answered: ExploreAnswer) -> str:
     return "in the period before" if answered.choices.comparison == "before" else "in the earlier period"
 
 
-def _list_fields(answered: ExploreAnswer, projects: Mapping[str, str]) -> list[dict[str, Any]]:
+def _list_fields(answered: ExploreAnswer) -> list[dict[str, Any]]:
     """Return the fields of the form, with the choices of each: value, text, and whether it is chosen, by section."""
     choices = answered.choices
     groups = {name: one.label for name, one in GROUPS.items()}
@@ -149,7 +152,6 @@ def _list_fields(answered: ExploreAnswer, projects: Mapping[str, str]) -> list[d
         ("measure", "Measure", sections, choices.measure),
         ("groupBy", "By", {"": groups}, choices.group),
         ("splitBy", "And by", {"": splits}, choices.split),
-        ("timeRange", "Period", {"": RANGES}, choices.period.name),
         (
             "compare",
             "Compared with",
@@ -157,7 +159,6 @@ def _list_fields(answered: ExploreAnswer, projects: Mapping[str, str]) -> list[d
             choices.comparison,
         ),
         *([("compareModel", "Model", {"": {name: name for name in models}}, answered.other)] if models else []),
-        ("projectId", "Project", {"": {"": "All projects", **projects}}, choices.report.get("projectId", "")),
     )
     return [
         {"name": name, "label": label, "sections": known, "chosen": chosen} for name, label, known, chosen in fields

@@ -11,6 +11,7 @@ from gateway.callers.permissions import Permission
 from gateway.errors import GatewayError
 from gateway.files.project_files import BATCH_OUTPUT, NewFile
 from gateway.surfaces.bodies import stored_files
+from gateway.surfaces.console.choice_bar import ChoiceField, build_bar
 from gateway.surfaces.console.job_pages import choose_project
 from gateway.surfaces.console.organization_choice import caller_without_key, choose_organization
 from gateway.surfaces.console.page_calls import CSRF_SUBJECT, ManagementCall, PageCall, page_operations
@@ -75,7 +76,7 @@ def show(call: PageCall) -> Outbound:
         uploaded=[(one, PURPOSE_NAMES[one]) for one in UPLOADED],
         lifetimes=list(LIFETIMES.items()),
         purpose=purpose,
-        projects=projects,
+        bar=build_bar(call.inbound, choice.field, ChoiceField("projectId", "Project", projects, project_id)),
         project_id=project_id,
         choice=choice,
         usage=usage,

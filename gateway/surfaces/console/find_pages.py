@@ -7,7 +7,6 @@ from msgspec import Struct
 
 from gateway.accounts import saved_views
 from gateway.accounts.members import list_members
-from gateway.accounts.projects import list_projects
 from gateway.accounts.saved_views import EXPLORE, LOGS
 from gateway.callers.permissions import Permission
 from gateway.errors import GatewayError
@@ -48,7 +47,7 @@ def find(visitor: Visitor, text: str) -> list[Found]:
     if not words:
         return found
     found += _find_request(visitor, text)
-    for listed in (_list_keys(visitor), _list_people(visitor), _list_views(visitor)):
+    for listed in (_list_keys(visitor, words), _list_people(visitor), _list_views(visitor)):
         found += _choose(listed, words)
     return found
 
@@ -83,12 +82,12 @@ def _find_request(visitor: Visitor, text: str) -> list[Found]:
     return [Found("Request", request.request_id, f"/console/logs/{request.request_id}", request.asked)]
 
 
-def _list_keys(visitor: Visitor) -> Iterator[Found]:
+def _list_keys(visitor: Visitor, words: list[str]) -> Iterator[Found]:
     if not visitor.may("keys:read"):
         return
-    projects = list_projects(visitor.services.store.database, list(visitor.memberships))
+    projects = visitor.projects()
     names = {project.id: project.name for project in projects}
-    for key in list_visible_keys(visitor, projects):
+    for key in list_visible_keys(visitor, projects, words, MOST):
         yield Found(
             "API key", key.description or key.id, f"/console/keys/{key.id}", f"{names[key.project_id]} {key.mask}"
         )

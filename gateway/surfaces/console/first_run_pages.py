@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from gateway.accounts.projects import list_projects
 from gateway.callers.credential_sources import CREDITS, HYBRID
 from gateway.catalogue.environment_credentials import find_providers
 from gateway.errors import GatewayError, InvalidRequest, NotFound
@@ -180,7 +179,7 @@ def _describe_team(call: PageCall) -> dict[str, Any]:
 
 
 def _create_key(call: PageCall) -> Outbound:
-    projects = list_projects(call.services.store.database, list(call.visitor.memberships))
+    projects = call.visitor.projects()
     project = next((project for project in projects if project.status == "active"), None)
     if project is None:
         raise NotFound("You are not a member of any project. Ask an owner of your organization to create one.")

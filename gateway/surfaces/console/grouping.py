@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import list_members
-from gateway.accounts.projects import list_projects
 from gateway.accounts.teams import list_teams
 from gateway.metering.activity import Dimension, Owners
 from gateway.metering.cross_sums import CrossSlot
@@ -166,7 +165,7 @@ def _by_person(scope: GroupingScope) -> Namer:
 
 def _by_project(scope: GroupingScope) -> Namer:
     visitor = scope.visitor
-    listed = list_projects(visitor.services.store.database, list(visitor.memberships))
+    listed = visitor.projects()
     projects = {project.id: GroupName(project.id, project.name, {"projectId": project.id}) for project in listed}
     of_keys = _name_keys(scope, lambda key: projects[key.project_id])
     of_projects = {raw_id(project_id): named for project_id, named in projects.items()}

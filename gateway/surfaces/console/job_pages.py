@@ -4,6 +4,7 @@ downloads."""
 from typing import Any
 
 from gateway.errors import GatewayError
+from gateway.surfaces.console.choice_bar import ChoiceField, build_bar
 from gateway.surfaces.console.organization_choice import OrganizationChoice, choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageCall, page_operations
 from gateway.surfaces.visitors.project_jobs import BATCH, MESSAGE_BATCH, OF_LINES, RESPONSE, RUN, VIDEO, is_own
@@ -60,7 +61,7 @@ def show_list(call: PageCall) -> Outbound:
         jobs=[describe(call, choice.id, project_id, job) for job in jobs],
         kinds=list(KIND_NAMES.items()),
         kind=kind,
-        projects=projects,
+        bar=build_bar(call.inbound, choice.field, ChoiceField("projectId", "Project", projects, project_id)),
         project_id=project_id,
         choice=choice,
         cursor=cursor,

@@ -1,11 +1,12 @@
-"""The organization, project and period that a person chose last: links of the navigation repeat them, so that the next
-page asks about the same. A cookie of the browser has them."""
+"""The organization, project and period that a person chose last: the next page that takes them asks about the same. A
+cookie of the browser has them, links of the navigation repeat them, and the bar of a page (choice_bar.py) changes
+them."""
 
 import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlencode
 
-from gateway.surfaces.visitors.visitor import Visitor, read_cookie, write_cookie
+from gateway.surfaces.visitors.visitor import read_cookie, write_cookie
 from gateway.surfaces.web.http import Inbound
 
 COOKIE = "llmgateway.choices"
@@ -22,9 +23,12 @@ PAGES: dict[str, tuple[str, ...]] = {
     "/console/outcomes": ("projectId", "timeRange", "24h", "7d", "30d", "365d"),
     "/console/logs": ("projectId", "timeRange", "1h", "24h", "7d", "30d"),
     "/console/sessions": ("projectId",),
-    "/console/jobs": ("projectId",),
-    "/console/files": ("projectId",),
-    **dict.fromkeys(("/console/people", "/console/teams", "/console/budgets", "/console/projects"), ("organization",)),
+    "/console/jobs": ("organization", "projectId"),
+    "/console/files": ("organization", "projectId"),
+    **dict.fromkeys(
+        (f"/console/{name}" for name in ("people", "teams", "budgets", "projects", "automation", "audit", "settings")),
+        ("organization",),
+    ),
 }
 
 
@@ -36,11 +40,8 @@ def read_choices(inbound: Inbound) -> dict[str, str]:
     return {name: value for name, value in chosen.items() if NAMES[name].fullmatch(value)}
 
 
-def keep_choices(inbound: Inbound, visitor: Visitor) -> list[tuple[str, str]]:
-    """Return the header that remembers the choices of a page; none where they are remembered already."""
-    chosen = read_choices(inbound)
-    if chosen.get("organization", "") not in ("", *visitor.memberships):
-        chosen.pop("organization")
+def keep_choices(inbound: Inbound, chosen: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the header that remembers these choices; none where they are remembered already."""
     text = urlencode(chosen)
     if text == read_cookie(inbound, COOKIE):
         return []

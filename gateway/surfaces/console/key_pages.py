@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gateway.accounts import keys
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import list_members
-from gateway.accounts.projects import ProjectInfo, list_projects
+from gateway.accounts.projects import ProjectInfo
 from gateway.callers.permissions import reach_of
 from gateway.errors import GatewayError
 from gateway.surfaces.console.client_settings import group_clients
@@ -252,9 +252,7 @@ def _key_of(call: PageCall) -> str:
 
 
 def _projects_of(visitor: Visitor) -> dict[str, ProjectInfo]:
-    return {
-        project.id: project for project in list_projects(visitor.services.store.database, list(visitor.memberships))
-    }
+    return {project.id: project for project in visitor.projects()}
 
 
 def _outline(info: KeyInfo, projects: dict[str, ProjectInfo]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The organization that a page is about: the one in the query, else the first that the visitor may see there; and the
 caller that a new key of a member would have."""
 
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from msgspec import Struct
 from gateway.accounts.keys import KeyInfo, list_keys
 from gateway.accounts.members import MemberInfo
 from gateway.accounts.organizations import OrganizationInfo, find_organization
-from gateway.accounts.projects import ProjectInfo, list_projects
+from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.rules import list_rules
 from gateway.accounts.teams import list_teams
 from gateway.callers.authentication import Caller
@@ -18,6 +19,7 @@ from gateway.callers.permissions import Permission
 from gateway.callers.rule_values import compile_levels
 from gateway.errors import Forbidden
 from gateway.store.database import Database
+from gateway.surfaces.console.choice_bar import ChoiceField
 from gateway.surfaces.console.kept_choices import read_choices as read_kept
 from gateway.surfaces.console.page_calls import PageCall
 from gateway.surfaces.visitors.visitor import Visitor
@@ -55,18 +57,21 @@ MAX_LISTED = 200  # newest keys of a visitor that are read
 MAX_KEYS = 100  # newest keys among which one is chosen
 
 
-def list_visible_keys(visitor: Visitor, projects: list[ProjectInfo]) -> list[KeyInfo]:
-    """Return the newest keys of the organizations and projects that the visitor manages, and own keys in others."""
+def list_visible_keys(
+    visitor: Visitor, projects: list[ProjectInfo], words: Sequence[str] = (), newest: int = MAX_LISTED
+) -> list[KeyInfo]:
+    """Return the newest keys of the organizations and projects that the visitor manages, and own keys in others; with
+    `words` among those that have all of them."""
     database = visitor.services.store.database
     visible = []
     for organization_id, membership in visitor.memberships.items():
         reach = visitor.reach(organization_id, "keys:read")
         here = [project.id for project in projects if project.organization_id == organization_id]
         whole = [ident for ident in here if reach.whole or ident in reach.projects]
-        visible += list_keys(database, project_ids=whole, newest=MAX_LISTED)
+        visible += list_keys(database, project_ids=whole, newest=newest, words=words)
         if reach.own:
             rest = [ident for ident in here if ident not in whole]
-            visible += list_keys(database, project_ids=rest, member_id=membership.id, newest=MAX_LISTED)
+            visible += list_keys(database, project_ids=rest, member_id=membership.id, newest=newest, words=words)
     return sorted(visible, key=attrgetter("id"), reverse=True)
 
 
@@ -88,7 +93,7 @@ class CallerChoices(NamedTuple):
 
 def read_choices(visitor: Visitor, chosen: str) -> CallerChoices:
     """Return the choices of a visitor; an unknown choice becomes the first project."""
-    projects = list_projects(visitor.services.store.database, list(visitor.memberships))
+    projects = visitor.projects()
     active = [project for project in projects if project.status == "active"]
     keys = [key for key in list_visible_keys(visitor, active)[:MAX_KEYS] if key.state == "active" and key.owner_active]
     groups = tuple((project, tuple(key for key in keys if key.project_id == project.id)) for project in active)
@@ -121,6 +126,11 @@ class OrganizationChoice(Struct, frozen=True):
     @property
     def id(self) -> str:
         return self.chosen.id
+
+    @property
+    def field(self) -> ChoiceField:
+        """Return the field of the bar that chooses another organization."""
+        return ChoiceField(PARAMETER, "Organization", self.options, self.id)
 
     @property
     def options(self) -> list[tuple[str, str]]:

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from gateway.accounts.projects import list_projects
 from gateway.callers.permissions import Permission
 from gateway.errors import Forbidden
 from gateway.money import parse_usd, round_usd
 from gateway.reports.outcomes import GROUPS, PERSONAL
+from gateway.surfaces.console.choice_bar import build_bar, choose_period, choose_project
 from gateway.surfaces.console.client_settings import show_telemetry
 from gateway.surfaces.console.organization_choice import choose_organization
 from gateway.surfaces.console.page_calls import ManagementCall, PageCall, page_operations
@@ -134,7 +134,11 @@ def show(call: PageCall) -> Outbound:
         periods=PERIODS,
         mine=mine,
         project=arguments.get("projectId", ""),
-        projects=[(one.id, one.name) for one in list_projects(call.services.store.database, list(_memberships(call)))],
+        bar=build_bar(
+            call.inbound,
+            choose_project(call.visitor, arguments.get("projectId", "")),
+            choose_period(period, PERIODS.items()),
+        ),
         saved=savings["saved"],
         wasted=savings["wasted"],
         kinds=KINDS,

@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 
 from gateway.accounts.keys import KeyInfo
 from gateway.accounts.members import list_members
-from gateway.accounts.projects import list_projects
 from gateway.accounts.spending_limits import SpendingLimits
 from gateway.accounts.teams import list_teams
 from gateway.clock import DAY_US, to_datetime
@@ -19,6 +18,7 @@ from gateway.limits.budgets import Status
 from gateway.limits.owned_limits import list_of_owners
 from gateway.money import NANO, round_usd
 from gateway.runtime.threads import compute
+from gateway.surfaces.console.choice_bar import ChoiceField, build_bar, choose_period
 from gateway.surfaces.console.grouping import NO_APP
 from gateway.surfaces.console.organization_choice import PARAMETER as ORGANIZATION
 from gateway.surfaces.console.organization_choice import list_visible_keys
@@ -86,7 +86,7 @@ def show(call: PageCall) -> Outbound:
     by_key = usage_of(visitor, {**chosen, "groupBy": "apiKey"})["activity"]
     by_app = apps_of(visitor, chosen)
     compared = read_window(read_fields(ActivityQuery, chosen), services.clock.now_us())
-    keys = list_visible_keys(visitor, list_projects(services.store.database, list(visitor.memberships)))
+    keys = list_visible_keys(visitor, visitor.projects())
     figures = compute(summarize, by_model, by_key, by_app, today, _find_owners(visitor), days)
     used = figures.pop("used")
     checked = keys[:KEYS]
@@ -109,8 +109,11 @@ def show(call: PageCall) -> Outbound:
     return call.page(
         "overview.html",
         TITLE,
-        period=period,
-        periods=[(value, f"{length} days") for value, length in PERIODS.items()],
+        bar=build_bar(
+            inbound,
+            ChoiceField(ORGANIZATION, "Organization", _list_organizations(call.visitor), chosen_organization),
+            choose_period(period, [(value, f"{length} days") for value, length in PERIODS.items()]),
+        ),
         days=days,
         daily=figures.pop("days"),
         changes=find_changes(visitor, compared, {"timeRange": "custom", **chosen, "to": today.isoformat()}),
@@ -120,8 +123,6 @@ def show(call: PageCall) -> Outbound:
         since_visit=find_since_visit(visitor),
         notices=notices,
         more_notices=more_notices,
-        organizations=_list_organizations(call.visitor),
-        organization=chosen_organization,
         has_keys=bool(keys),
         is_new=not figures["totals"]["requestCount"] and _has_new_request(services, visitor),
         latency=_find_latency(visitor, inbound),

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import urlencode
 
 import msgspec
@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 from gateway.clock import to_datetime
 from gateway.errors import GatewayError
+from gateway.surfaces.console.choice_bar import ChoiceField, build_bar, find_kept_address, read_visible
 from gateway.surfaces.console.kept_choices import keep_choices
-from gateway.surfaces.console.pages import check_page, page
+from gateway.surfaces.console.pages import check_page, page, redirect
 from gateway.surfaces.console.visits import as_page, make_csrf, pressed, require_visitor, submitted_by_visitor
 from gateway.surfaces.management.managed_operation import Action, ManagedOperation
 from gateway.surfaces.management.table import OPERATIONS
@@ -58,6 +59,14 @@ class ManagementCall:
 CSRF_SUBJECT = "console"
 
 
+@runtime_checkable
+class OfOrganization(Protocol):
+    """The organization of a page, with the field that chooses another one."""
+
+    @property
+    def field(self) -> ChoiceField: ...
+
+
 class PageCall(Struct, frozen=True):
     """A visitor's request. After an action, `form` holds its fields, and `message` or `error` its result."""
 
@@ -86,6 +95,9 @@ class PageCall(Struct, frozen=True):
 
     def page(self, template: str, title: str, **values: Any) -> Outbound:
         """Return a page with the result of the action. Links lead to other pages about the same."""
+        choice = values.get("choice")
+        if isinstance(choice, OfOrganization) and "bar" not in values:
+            values["bar"] = build_bar(self.inbound, choice.field)
         response = page(
             self.inbound,
             template,
@@ -98,7 +110,7 @@ class PageCall(Struct, frozen=True):
             wide=True,
             **values,
         )
-        response.headers += keep_choices(self.inbound, self.visitor)
+        response.headers += keep_choices(self.inbound, read_visible(self.inbound, self.visitor))
         return response
 
 
@@ -126,6 +138,9 @@ def page_operations(
     def get(services: Services, inbound: Inbound) -> Outbound:
         visitor = require_visitor(services, inbound, _own_url(inbound))
         check_page(visitor, inbound.path)
+        address = find_kept_address(inbound, visitor)
+        if address:
+            return redirect(inbound, address)
         with services.background.reports.turn(visitor.user_id):
             return show(PageCall(visitor, inbound))
 

@@ -11,7 +11,8 @@ from gateway.errors import Forbidden, GatewayError, InvalidRequest
 from gateway.limits.periods import UNITS
 from gateway.runtime.plurals import many, plural
 from gateway.surfaces.console.assets import asset_path
-from gateway.surfaces.console.kept_choices import link_page, read_choices
+from gateway.surfaces.console.choice_bar import ChoiceBar, read_visible
+from gateway.surfaces.console.kept_choices import link_page
 from gateway.surfaces.console.page_help import HELP
 from gateway.surfaces.console.shown_figures import (
     round_bytes,
@@ -221,12 +222,13 @@ def page(
     scripts: bool = False,
     visitor: Visitor | None = None,
     sources: str = "",
+    bar: ChoiceBar | None = None,
     **values: Any,
 ) -> Outbound:
     """Render `template` as a response.
 
     With a `visitor`, the page has the navigation of this person and the console's scripts; `scripts` allows a page
-    without a visitor to load its own. `sources` are the directives
+    without a visitor to load its own. `bar` has the choices at the top of the page. `sources` are the directives
     of the content security policy for images and sound; without them, a page with a visitor may also show pictures that
     it contains, because pages that htmx exchanges have the policy of the first one.
 
@@ -249,10 +251,12 @@ def page(
         sources = "img-src 'self'" if visitor is None else "img-src 'self' data:"
     if visitor is not None:
         current = find_current(inbound.path)
-        values["link_page"] = functools.partial(link_page, chosen=read_choices(inbound))
+        values["link_page"] = functools.partial(link_page, chosen=read_visible(inbound, visitor))
         values |= {
             "link_groups": list_links(visitor),
             "current": current,
+            "bar": bar,
+            "bar_path": inbound.path,
             "help": HELP.get(current),
             "may": visitor.may,
         }

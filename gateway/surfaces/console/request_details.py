@@ -11,7 +11,6 @@ from urllib.parse import urlencode
 import orjson
 from msgspec import Struct, to_builtins
 
-from gateway.accounts.projects import list_projects
 from gateway.callers.credential_sources import API_KEYS
 from gateway.catalogue.entries import Provider
 from gateway.errors import NotFound
@@ -215,7 +214,7 @@ def _is_shown(name: str, value: Any) -> bool:
 def _names_of(visitor: Visitor, log: dict[str, Any]) -> dict[str, str]:
     """Return the project, provider, mode and key of a request by name."""
     names = {}
-    for project in list_projects(visitor.services.store.database, list(visitor.memberships)):
+    for project in visitor.projects():
         if project.id == log["projectId"]:
             names["projectId"] = project.name
     providers = visitor.services.routing.catalogue.current().providers

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from gateway.accounts.chosen_columns import choose_columns, find_columns
 from gateway.accounts.members import list_members
-from gateway.accounts.projects import list_projects
 from gateway.accounts.saved_views import LOGS, SavedView
 from gateway.catalogue.entries import Provider
 from gateway.errors import GatewayError
 from gateway.metering.activity import measure
 from gateway.metering.log.records import LoggedRequest
 from gateway.metering.rollups.queries import at_once
+from gateway.surfaces.console.choice_bar import build_bar, choose_period, choose_project
 from gateway.surfaces.console.explore_periods import read_period
 from gateway.surfaces.console.explore_views import find_view, read_view, remove, save, show_views
 from gateway.surfaces.console.grouping import NO_APP
@@ -171,11 +171,14 @@ def _show_list(call: PageCall, view: SavedView | None) -> Outbound:
             for label, name, value in CHIPS
         ],
         switch="?" + urlencode({name: value for name, value in turned.items() if value}),
-        projects=_projects_of(visitor),
+        bar=build_bar(
+            call.inbound,
+            choose_project(visitor, arguments.get("projectId", "")),
+            choose_period(arguments.get("timeRange", ""), PERIODS.items(), "All time"),
+        ),
         keys=sorted(keys.items(), key=lambda key: key[1].lower())[:SUGGESTED],
         people=sorted(set(people.values()), key=lambda person: person[1].lower())[:SUGGESTED],
         suggestions=suggestions,
-        periods=list(PERIODS.items()),
         more=[(name, *texts) for name, texts in FURTHER_FILTERS.items()],
         export=urlencode(chosen),
         **show_views(call, arguments, view, LOGS, FILTERS),
@@ -224,7 +227,7 @@ def _people_of(visitor: Visitor) -> dict[str, tuple[str, str]]:
 
 
 def _projects_of(visitor: Visitor) -> list[tuple[str, str]]:
-    projects = list_projects(visitor.services.store.database, list(visitor.memberships))
+    projects = visitor.projects()
     return [("", "All projects"), *((project.id, project.name) for project in projects)]
 
 

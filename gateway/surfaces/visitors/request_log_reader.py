@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 from gateway.accounts import keys
 from gateway.accounts.keys import list_keys
 from gateway.accounts.members import find_member
-from gateway.accounts.projects import ProjectInfo, list_projects
+from gateway.accounts.projects import ProjectInfo
 from gateway.accounts.teams import list_teams
 from gateway.callers.permissions import Permission
 from gateway.errors import Forbidden, InvalidRequest, NotFound
@@ -100,10 +100,7 @@ def scopes_of(
     requests of their own keys; optionally limited to one project, key or person. An invisible key or person has no
     requests. Raises NotFound, Forbidden (project)."""
     database = visitor.services.store.database
-    if project_id:
-        projects = [visitor.project(project_id, permission)]
-    else:
-        projects = list_projects(database, list(visitor.memberships))
+    projects = [visitor.project(project_id, permission)] if project_id else visitor.projects()
     if key_id:
         return _scopes_of_key(visitor, [project.id for project in projects], key_id, permission)
     scopes = []

@@ -11,7 +11,6 @@ from msgspec import Meta
 
 from gateway.accounts.keys import KeyInfo, list_keys
 from gateway.accounts.members import list_members
-from gateway.accounts.projects import list_projects
 from gateway.accounts.teams import list_teams
 from gateway.metering.activity import ActivityScope, Dimension, Owners, measure, measure_columns, merge
 from gateway.metering.figures import ActivityFigures
@@ -342,7 +341,7 @@ def places_of(visitor: Visitor, project_id: str | None) -> list[ActivityScope]:
         project = visitor.project(project_id, "usage:read")
         return _places_in(visitor, project.organization_id, (project.id,))
     projects: dict[str, list[str]] = {}
-    for project in list_projects(visitor.services.store.database, list(visitor.memberships)):
+    for project in visitor.projects():
         projects.setdefault(project.organization_id, []).append(project.id)
     return [
         place for organization_id, ids in projects.items() for place in _places_in(visitor, organization_id, tuple(ids))

@@ -234,6 +234,12 @@ class Visitor:
         listed = organizations.list_organizations(self.services.store.database, self.user_id)
         return [info for info in listed if info.id in self.memberships]
 
+    def projects(self) -> list[ProjectInfo]:
+        """Return the projects of the visitor's organizations, without archived ones."""
+        database = self.services.store.database
+        name = ("projects", *self.memberships)
+        return self.remember(name, lambda: projects.list_projects(database, list(self.memberships)))
+
     def workspace(self, inbound: Inbound, project_id: str, team_id: str) -> Workspace:
         """Return the workspace that the visitor chose for a coding agent."""
         return Workspace(project_id, team_id, frozenset(self.memberships), inbound.base_url.rstrip("/"))

@@ -1,8 +1,5 @@
 """A day is compared with the past of its weekday, or with all past days."""
 
-import pytest
-from support.statement_work import note_statements
-
 from gateway import ids
 from gateway.clock import DAY_US, Clock
 from gateway.control.version import Control
@@ -59,28 +56,3 @@ def test_days_are_read_from_both_stores(database: Database, clock: Clock) -> Non
         database.change_rows(sql.format(", ".join("?" * len(row))), row)
     UnusualWatch(database, control, Documents(database), states, MINIMUM).scan()
     assert published == []
-
-
-def test_the_scan_runs_as_many_statements_for_many_keys_as_for_few(
-    database: Database, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    control, hour = Control.observer(database, clock), database.now_us() // DAY_US * 24
-    sql = "INSERT INTO rollup (series, owner, hour, part, name, provider, updated_at, rows, cost_nusd) VALUES ({})"
-
-    def add_keys(count: int) -> None:
-        rows = []
-        for _ in range(count):
-            owner = raw_id(ids.new("key"))
-            rows.append((Series.KEY, owner, hour, 0, "", "", 1, 1, 50 * NANO))
-            rows += [(Series.KEY + DAILY, owner, hour - 24 * day, 0, "", "", 1, 1, NANO) for day in range(1, 9)]
-        database.write(lambda: database.execute_many(sql.format(", ".join("?" * 9)), rows))
-
-    def scan() -> int:
-        statements = note_statements(monkeypatch)
-        UnusualWatch(database, control, Documents(database), StateLog(), MINIMUM).scan()
-        return len(statements)
-
-    add_keys(2)
-    few = scan()
-    add_keys(300)
-    assert scan() <= few + 1

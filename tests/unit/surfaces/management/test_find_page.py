@@ -44,6 +44,17 @@ def test_pages_are_found_by_their_names_as_far_as_a_person_may_open_them(used: T
     assert find(used, owner, "nothing+of+this+name") == []
 
 
+def test_the_oldest_of_many_keys_is_found(used: Tenants) -> None:
+    owner, store = used["acme owner"], used.services.store
+    by = {"actor": owner.user_id}
+    for number in range(210):
+        draft = keys.Draft(owner.project_id, owner.member_id, f"100% of_{number}")
+        keys.create(store.database, store.control, store.secrets.hash_keys, draft, **by)
+    assert ("API key", owner.key.info.description) in find(used, owner, owner.key.info.id)
+    assert find(used, owner, "100%25+of_0") == [("API key", "100% of_0")]
+    assert find(used, owner, "100%25+of_209") == [("API key", "100% of_209")]
+
+
 def test_keys_and_people_are_found_by_words_of_their_names(used: Tenants) -> None:
     owner, developer, colleague = (used[name] for name in ("acme owner", "acme developer", "acme colleague"))
     assert ("Person", "developer@acme.example") in find(used, owner, "developer+acme")

@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 from support.management import Person, Tenants
+from support.statement_work import note_statements
 from support.usage import insert_rows, usage_row
 
 from gateway import ids
+from gateway.accounts import keys
 from gateway.accounts.outcome_settings import change_settings
 from gateway.clock import DAY_US, HOUR_US
+from gateway.metering.rollups.rollup_table import DAILY, Series
 from gateway.metering.usage_table import raw_id
 from gateway.money import NANO
 from gateway.runtime.state_changes import StateChange, StateLog
@@ -146,3 +149,33 @@ def test_a_key_is_held_only_if_the_organization_wants_it_and_stays_released(
     watch.scan()
     make().scan()
     assert tenants.ok("GET", limits, owner)["limits"] == []
+
+
+def test_a_scan_takes_as_many_statements_for_many_keys_as_for_few(
+    tenants: Tenants, make, published: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person, store = tenants["acme owner"], tenants.services.store
+    sql = "INSERT INTO rollup (series, owner, hour, part, name, provider, updated_at, rows, cost_nusd) VALUES ({})"
+    hour = store.database.now_us() // DAY_US * 24
+
+    def add_keys(count: int) -> None:
+        rows: list[tuple[Any, ...]] = []
+        for number in range(count):
+            draft = keys.Draft(person.project_id, person.member_id, f"Key {number}")
+            made = keys.create(store.database, store.control, store.secrets.hash_keys, draft, actor=person.user_id)
+            owner = raw_id(made.info.id)
+            rows.append((Series.KEY, owner, hour, 0, "", "", 1, 1, 50 * NANO))
+            rows += [(Series.KEY + DAILY, owner, hour - 24 * day, 0, "", "", 1, 1, NANO) for day in range(1, 9)]
+        store.database.write(lambda: store.database.execute_many(sql.format(", ".join("?" * 9)), rows))
+
+    def scan() -> int:
+        statements = note_statements(monkeypatch)
+        make().scan()
+        return sum("rollup" in sql or "api_key" in sql for sql, _ in statements)
+
+    add_keys(3)
+    few = scan()
+    assert len([one for one in published if "key" in one.facts]) == 3
+    add_keys(120)
+    assert scan() == few
+    assert len({one.subject for one in published if "key" in one.facts}) == 123
