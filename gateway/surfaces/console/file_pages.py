@@ -77,6 +77,7 @@ def show(call: PageCall) -> Outbound:
         lifetimes=list(LIFETIMES.items()),
         purpose=purpose,
         bar=build_bar(call.inbound, choice.field, ChoiceField("projectId", "Project", projects, project_id)),
+        projects=projects,
         project_id=project_id,
         choice=choice,
         usage=usage,
