@@ -59,7 +59,7 @@ def rename_everything(gateway: LocalGateway) -> None:
 
 
 def add_hostile_requests(gateway: LocalGateway) -> str:
-    """Add requests whose models, apps, sessions, tags and errors are hostile, and return the id of one."""
+    """Add requests with hostile models, apps, sessions, tags and errors, and return the id of one."""
     store, now = gateway.services.store, gateway.services.clock.now_us()
     key = list_keys(store.database, project_ids=[gateway.project_id])[0]
     owners = {"organization": raw_id(gateway.organization_id), "project": raw_id(key.project_id)}

@@ -29,7 +29,7 @@ def page_script() -> str:
 
 @pytest.fixture
 def token(sandbox_gateway: LocalGateway) -> str:
-    """The session of the owner of a company whose spend rose, with a limit, an outage and an unusual day."""
+    """The owner's session in a company with risen spend, a limit, an outage and an unusual day."""
     token = add_demo_usage(sandbox_gateway)
     add_session_of(sandbox_gateway)
     services, organization = sandbox_gateway.services, sandbox_gateway.organization_id
