@@ -1,5 +1,5 @@
-"""Names, tags, model names, errors and answers that look like HTML are text on each page of the console: no script
-runs, no other host is asked, and a long name does not widen the page of a phone."""
+"""Pages of the console show hostile names, tags, models, errors and answers as text: no script runs, no other host is
+asked, and a long name does not widen the page of a phone."""
 
 import orjson
 import pytest

@@ -1,4 +1,4 @@
-"""The questions that the console answers by clicks from the overview, asked with a real pointer in a real Chromium."""
+"""Clicks from the overview answer questions: a real pointer in a real Chromium."""
 
 import time
 from collections.abc import Callable
