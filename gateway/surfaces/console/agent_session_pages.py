@@ -125,7 +125,7 @@ def show_own(call: PageCall) -> Outbound:
     scopes = request_log_reader_module.scopes_of(call.visitor, user_id=call.visitor.user_id)
     database = call.services.store.database
     sessions = list_sessions(database, scopes, None, OWN).sessions if scopes else []
-    projects = {project.id: project.name for project in list_projects(database, list(call.visitor.memberships))}
+    projects = {project.id: project.name for project in call.visitor.projects()}
     return call.page("sessions_own.html", "Your sessions", sessions=[_show_row(one, projects) for one in sessions])
 
 
