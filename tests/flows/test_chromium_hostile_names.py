@@ -1,5 +1,5 @@
-"""Pages of the console show hostile names, tags, models, errors and answers as text: no script runs, no other host is
-asked, and a long name does not widen the page of a phone."""
+"""Hostile names and answers are text on each page of the console. No script runs, no other host is asked, and no page of
+a phone becomes wider."""
 
 import orjson
 import pytest
