@@ -1,5 +1,4 @@
-"""Hostile names and answers are text on each page of the console. No script runs, no other host is asked, and no page of
-a phone becomes wider."""
+"""Each page of the console shows hostile names and answers as text."""
 
 import orjson
 import pytest
