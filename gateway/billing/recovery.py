@@ -13,7 +13,7 @@ from gateway.limits.lease_folding import charge, forget_returned, list_lost, ret
 from gateway.limits.models import split_groups
 from gateway.metering.rollups.rollup_table import read_state
 from gateway.metering.route_usage import ROUTE, row_of_route
-from gateway.metering.usage_table import RECORD, known, write_groups
+from gateway.metering.usage_table import RECORD, UsageRecord, known, write_groups
 from gateway.runtime.loop_turns import ShouldContinue, always
 from gateway.runtime.plurals import many, plural
 from gateway.runtime.state_changes import ERROR, StateChange, StateLog
@@ -102,10 +102,10 @@ class Recovery:
         costs: list[tuple[int, str, int]] = []
         count = 0
         for intent in sorted(missing):
-            details = _read(intent.payload)
-            if details is None:
+            read = _read(intent, now)
+            if read is None:
                 continue
-            record = interrupted(details, intent.request, intent.attempt, now)
+            details, record = read
             teams, groups = split_groups(budget for _, budget in details.leases if record.cost_nusd)
             # The store may still be committing a row of the dead process: this insert waits for it, and keeps that row.
             if not self._database.execute(RECORD.sql, (*record, teams)).rowcount:
@@ -144,9 +144,11 @@ class Recovery:
         forget_old(self._database, should_continue)
 
 
-def _read(payload: bytes) -> IntentDetails | None:
+def _read(intent: Intent, now_us: int) -> tuple[IntentDetails, UsageRecord] | None:
+    """Return the details of an intent and its usage row, None where it cannot be read."""
     try:
-        return read_intent(payload)
+        details = read_intent(intent.payload)
+        return details, interrupted(details, intent.request, intent.attempt, now_us)
     except (ValueError, TypeError):
         log.error("an intent could not be parsed; its attempt has no usage record")
         return None

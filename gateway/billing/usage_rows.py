@@ -1,8 +1,9 @@
 """Usage rows and intents of attempts. Counts are estimated where the upstream reports none."""
 
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
+import msgspec
 import orjson
 
 from gateway.billing import unit_estimates
@@ -44,8 +45,9 @@ class IntentDetails(NamedTuple):
     """The contents of an intent: enough to write the row of an attempt after its worker died, and to count its cost.
 
     Fields with a default may be missing, because earlier releases wrote intents without them. New fields are added at
-    the end, with a default, and `read_intent` leaves out those of later releases. Release 2.0 refuses an intent with
-    more fields: for it, the choice of a route is in the place of a price key that is not read, as there are no units.
+    the end, with a default, and `read_intent` leaves out what later releases wrote otherwise. Release 2.0 refuses an
+    intent with more fields: for it, the choice of a route is in the place of a price key that is not read, as there
+    are no units.
     """
 
     at: int
@@ -79,9 +81,14 @@ class IntentDetails(NamedTuple):
     @property
     def route(self) -> dict[str, Any]:
         """The choice of a route as details of the row; {} without one, and for an attempt with units."""
-        return self.price_key if isinstance(self.price_key, dict) else {}
+        found = self.price_key
+        if isinstance(found, dict) and all(isinstance(found.get(name), kind) for name, kind in ROUTE_MEMBERS):
+            return found
+        return {}
 
 
+ROUTE_MEMBERS = ((ROUTE, str), (VERSION, int), (RULE, str))  # those that the row of a route needs
+INTENT_TYPES = get_type_hints(IntentDetails)
 FEWEST_FIELDS = len(IntentDetails._fields) - len(IntentDetails._field_defaults)
 
 
@@ -288,11 +295,19 @@ def intent_of(
 
 
 def read_intent(payload: bytes) -> IntentDetails:
-    """Parse an intent, without the fields that a later release added. ValueError when the payload is no intent."""
+    """Parse an intent, without the fields that a later release added, and with the default of those that it wrote in
+    another form. ValueError when the payload is no intent."""
     values = orjson.loads(payload)
     if not isinstance(values, list) or len(values) < FEWEST_FIELDS:
         raise ValueError("not an intent")
-    return IntentDetails(*values[: len(IntentDetails._fields)])
+    read = {}
+    for name, value in zip(IntentDetails._fields, values, strict=False):
+        try:
+            read[name] = msgspec.convert(value, INTENT_TYPES[name])
+        except msgspec.ValidationError:
+            if name not in IntentDetails._field_defaults:
+                raise
+    return IntentDetails(**read)
 
 
 def interrupted(intent: IntentDetails, request: bytes, attempt: int, now_us: int) -> UsageRecord:

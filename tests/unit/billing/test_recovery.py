@@ -155,6 +155,58 @@ def test_a_killed_worker_of_a_later_release_loses_no_usage(start_billing, accoun
     assert doctor(heir.database) == []
 
 
+OTHER_FORMS = {
+    "units": [["images", 1]],
+    "parts": {"image": {"nusd": 5}},
+    "price_key": {"route": {"name": "house"}},
+    "output": None,
+    "output_nusd": "0",
+    "session": ["s"],
+    "tags": {"team": "x"},
+    "discount_ppm": {},
+}
+
+
+@pytest.mark.parametrize("changes", [{name: value} for name, value in OTHER_FORMS.items()] + [OTHER_FORMS])
+def test_an_intent_in_which_a_later_release_writes_members_otherwise_is_billed(
+    start_billing, account, monkeypatch, changes
+):
+    def intent_of(*given):
+        return orjson.dumps(list(usage_rows.read_intent(usage_rows.intent_of(*given))._replace(**changes)))
+
+    process = start_billing()
+    process.ledger.grant(account.organization, DOLLAR, "start")
+    with monkeypatch.context() as later:
+        later.setattr("gateway.billing.settlement.intent_of", intent_of)
+        process.admit(account).begin(0, target())
+    request = process.context.request_id
+    process.die()
+    heir = start_billing()
+    assert heir.recovery.run() == 1
+    (row,) = find(heir.database, request)
+    assert (row.finish, row.cost_nusd, row.input_nusd) == ("interrupted", 100_000, 100_000)
+    assert doctor(heir.database) == []
+
+
+@pytest.mark.parametrize(
+    "changes", [{"at": "now"}, {"leases": [["x"]]}, {"organization": "org_not-hex"}, {"key": None}]
+)
+def test_an_intent_that_cannot_be_read_does_not_keep_others_from_recovery(start_billing, account, monkeypatch, changes):
+    def intent_of(*given):
+        return orjson.dumps(list(usage_rows.read_intent(usage_rows.intent_of(*given))._replace(**changes)))
+
+    process = start_billing()
+    process.ledger.grant(account.organization, DOLLAR, "start")
+    with monkeypatch.context() as later:
+        later.setattr("gateway.billing.settlement.intent_of", intent_of)
+        process.admit(account).begin(0, target())
+    process.admit(account).begin(0, target())
+    process.die()
+    heir = start_billing()
+    assert heir.recovery.run() == 1
+    assert query(heir, "SELECT SUM(leased_nusd) FROM budget") == (0,)
+
+
 def test_recovering_again_changes_nothing(dead, start_billing, tmp_path):
     files = {path: path.read_bytes() for path in (tmp_path / "journal").glob("*.log")}
     heir = start_billing()
