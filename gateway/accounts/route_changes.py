@@ -17,7 +17,14 @@ from gateway.control.version import Control
 from gateway.errors import Conflict, InvalidRequest, NotFound
 from gateway.neutral.request import AUTO, SMART, is_marked
 from gateway.routes.route_book import SMART_NAMES, called_by, is_route_name
-from gateway.routes.route_document import RouteDocument, load_document, named_models, write_document
+from gateway.routes.route_document import (
+    RouteDocument,
+    RouteInStore,
+    load_stored,
+    named_models,
+    read_document,
+    write_document,
+)
 from gateway.store.database import WHOLE, Base, Database, ListSlice, TimeField
 
 MAX_ROUTES = 100  # of an organization
@@ -72,20 +79,20 @@ class StoredRoute(Struct, frozen=True):
     name: str
     project_id: str
     aliases: tuple[str, ...]
-    draft: RouteDocument
+    draft: RouteInStore
     draft_by: str
     draft_at_us: int
     published: int
     published_by: str
     published_at_us: int | None
     latest: int
-    in_force: RouteDocument | None
+    in_force: RouteInStore | None
     created_at_us: int
 
 
 class RouteVersion(Struct, frozen=True):
     version: int
-    document: RouteDocument
+    document: RouteInStore
     created_by: str
     created_at_us: int
 
@@ -178,7 +185,7 @@ def publish_route(
     database: Database, control: Control, organization_id: str, name: str, version: int | None, *, actor: str
 ) -> StoredRoute:
     """Publish the draft as a new version, or an earlier `version` again. A draft that equals the newest version is
-    that version. NotFound."""
+    that version. NotFound; InvalidRequest for a draft with parts of a later release, which would be lost."""
 
     def work(now: int) -> StoredRoute:
         before = _find(organization_id, name)
@@ -228,13 +235,13 @@ def list_versions(database: Database, organization_id: str, name: str) -> list[R
     def read() -> list[RouteVersion]:
         route = _find(organization_id, name)
         rows = _versions(route.id).order_by(ModelRouteVersion.version.desc())
-        return [RouteVersion(row.version, load_document(row.document), row.created_by, row.created_at) for row in rows]
+        return [RouteVersion(row.version, load_stored(row.document), row.created_by, row.created_at) for row in rows]
 
     return database.read(read)
 
 
 def _add_version(before: StoredRoute, actor: str, now: int) -> int:
-    text = write_document(before.draft)
+    text = write_document(read_document(before.draft.value))
     newest = _versions(before.id).where(ModelRouteVersion.version == before.latest).first()
     if newest is not None and newest.document == text:
         return before.latest
@@ -286,25 +293,26 @@ def _stored(row: ModelRoute) -> StoredRoute:
         row.name,
         row.project_id,
         tuple(json.loads(row.aliases)),
-        load_document(row.draft),
+        load_stored(row.draft),
         row.draft_by,
         row.draft_at,
         row.published,
         row.published_by,
         row.published_at,
         0 if latest is None else latest.version,
-        None if in_force is None else load_document(in_force.document),
+        None if in_force is None else load_stored(in_force.document),
         row.created_at,
     )
 
 
 def _audit(action: str, stored: StoredRoute, actor: str, now: int) -> None:
+    draft = stored.draft.document
     detail = {
         "name": stored.name,
         "project_id": stored.project_id,
         "aliases": list(stored.aliases),
         "published": stored.published,
-        "rules": len(stored.draft.rules),
-        "models": list(stored.draft.models()),
+        "rules": 0 if draft is None else len(draft.rules),
+        "models": [] if draft is None else list(draft.models()),
     }
     audit.append(action, stored.id, actor=actor, at_us=now, organization_id=stored.organization_id, detail=detail)

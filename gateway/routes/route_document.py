@@ -19,6 +19,7 @@ DIFFICULTIES: tuple[Difficulty, ...] = get_args(Difficulty)
 DAYS: tuple[Day, ...] = get_args(Day)
 Scalar = str | int | float | bool
 
+RULES = "rules"
 MAX_RULES = 50
 MAX_VALUES = 100  # of one condition
 MAX_NAMED = 16  # headers or fields of one rule
@@ -173,17 +174,48 @@ def write_document(document: RouteDocument) -> str:
     return msgspec.json.encode(document).decode()
 
 
+class RouteInStore(Struct, frozen=True):
+    """A stored route: the JSON of it in full (`value`), and the route that this release reads there, None where it
+    cannot read the rest. `left_out` are the places that a later release wrote and this one does not read."""
+
+    value: dict[str, Any]
+    document: RouteDocument | None
+    left_out: tuple[str, ...] = ()
+
+
 def load_document(text: str) -> RouteDocument:
-    """Return the route of a stored text, without what a later release wrote in it. A rule with an unknown condition is
-    left out, since without the condition it would hold for other requests. ValidationError without a readable rest."""
+    """Return the route of a stored text, as `load_stored` does. ValidationError without a readable rest."""
     try:
         return msgspec.json.decode(text, type=RouteDocument)
     except msgspec.ValidationError:
-        stored = msgspec.json.decode(text, type=dict[str, Any])
-    known = {field.encode_name: field for field in msgspec.structs.fields(RouteDocument)}
-    kept = {name: value for name, value in stored.items() if name in known and _is_readable(value, known[name].type)}
-    kept["rules"] = [rule for rule in stored.get("rules", ()) if _is_readable(rule, RouteRule)]
-    return msgspec.convert(kept, RouteDocument)
+        return msgspec.convert(_readable_part(msgspec.json.decode(text, type=dict[str, Any]))[0], RouteDocument)
+
+
+def load_stored(text: str) -> RouteInStore:
+    """Return a stored route, without what a later release wrote in it. A rule with an unknown condition is left out,
+    since without the condition it would hold for other requests."""
+    value = msgspec.json.decode(text, type=dict[str, Any])
+    try:
+        return RouteInStore(value, msgspec.convert(value, RouteDocument))
+    except msgspec.ValidationError:
+        kept, left_out = _readable_part(value)
+    try:
+        return RouteInStore(value, msgspec.convert(kept, RouteDocument), left_out)
+    except msgspec.ValidationError:
+        return RouteInStore(value, None, left_out)
+
+
+def _readable_part(value: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the members and rules that this release reads, and the places of the others."""
+    types = {field.encode_name: field.type for field in msgspec.structs.fields(RouteDocument)}
+    stored = value.get(RULES, [])
+    rules: list[Any] = stored if isinstance(stored, list) else []
+    others = {name: member for name, member in value.items() if name != RULES or not isinstance(member, list)}
+    kept = {name: member for name, member in others.items() if name in types and _is_readable(member, types[name])}
+    kept[RULES] = [rule for rule in rules if _is_readable(rule, RouteRule)]
+    left_out = [name for name in others if name not in kept or name == RULES]
+    left_out += [f"{RULES}.{place}" for place, rule in enumerate(rules) if not _is_readable(rule, RouteRule)]
+    return kept, tuple(left_out)
 
 
 def _is_readable(value: Any, kind: Any) -> bool:

@@ -234,3 +234,7 @@ def _show(context: ClientContext, answer: Any) -> None:
             *((f"Draft {place}", str(rule)) for place, rule in enumerate(route.get("rules", ()), start=1)),
         )
     )
+    for title, places in (("published version", route.get("publishedLeftOut")), ("draft", route.get("leftOut"))):
+        if places:
+            listed = ", ".join(map(str, places))
+            context.output.warning(f"The gateway does not read {listed} of the {title}: a later release wrote that.")

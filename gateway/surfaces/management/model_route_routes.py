@@ -3,7 +3,6 @@
 from typing import Any
 
 from marshmallow import fields, validate
-from msgspec import to_builtins
 
 from gateway.accounts import route_changes
 from gateway.accounts.projects import find_project
@@ -16,7 +15,7 @@ from gateway.reports.route_simulation import simulate_route
 from gateway.reports.simulated_days import MAX_DAYS
 from gateway.routes.compiled import compile_route
 from gateway.routes.route_book import called_by
-from gateway.routes.route_document import RouteDocument, read_document
+from gateway.routes.route_document import RouteDocument, RouteInStore, read_document
 from gateway.routes.route_sentences import sentences_of
 from gateway.store.database import ListSlice
 from gateway.surfaces.management.access_groups import in_organization
@@ -95,7 +94,8 @@ class SavingsQuery(Body):
 
 class RouteAnswer(Answer):
     """A route. `names` are the model names that call it; `rules` are the sentences of the draft, and `publishedRules`
-    those of the published version. `publishedVersion` null: no version is published."""
+    those of the published version. `publishedVersion` null: no version is published. `leftOut` and `publishedLeftOut`
+    are places of the documents that a later release wrote: requests use the route without them here."""
 
     columns = ("id", "names", "project_id", "published_version", "latest_version")
     id: str
@@ -105,10 +105,12 @@ class RouteAnswer(Answer):
     aliases: list[str]
     document: JsonObject
     rules: list[str]
+    left_out: list[str]
     changed_by: str
     changed_at: Time
     published_version: int | None
     published_rules: list[str]
+    published_left_out: list[str]
     published_by: str | None
     published_at: Time | None
     latest_version: int
@@ -116,12 +118,13 @@ class RouteAnswer(Answer):
 
 
 class RouteVersionAnswer(Answer):
-    """A version, which never changes."""
+    """A version, which never changes. `leftOut` are places of its document that a later release wrote."""
 
     columns = ("version", "created_at", "created_by", "rules")
     version: int
     document: JsonObject
     rules: list[str]
+    left_out: list[str]
     created_by: str
     created_at: Time
 
@@ -235,7 +238,7 @@ def publish(call: ManagedCall[str]) -> RouteAnswer:
     version = call.fields["version"]
     name = call.params["route_name"]
     if version is None:
-        _check_targets(call, route_changes.find_route(call.database, call.subject, name).draft)
+        _read(call, route_changes.find_route(call.database, call.subject, name).draft.value)
     return _show(route_changes.publish_route(*call.stores, call.subject, name, version, actor=call.actor))
 
 
@@ -285,12 +288,14 @@ def _show(route: StoredRoute) -> RouteAnswer:
         project_id=route.project_id or None,
         names=list(called_by(route.name, list(route.aliases))),
         aliases=list(route.aliases),
-        document=to_builtins(route.draft),
-        rules=sentences_of(route.draft),
+        document=route.draft.value,
+        rules=_sentences(route.draft),
+        left_out=list(route.draft.left_out),
         changed_by=route.draft_by,
         changed_at=route.draft_at_us,
         published_version=route.published or None,
-        published_rules=[] if route.in_force is None else sentences_of(route.in_force),
+        published_rules=_sentences(route.in_force),
+        published_left_out=[] if route.in_force is None else list(route.in_force.left_out),
         published_by=route.published_by or None,
         published_at=route.published_at_us,
         latest_version=route.latest,
@@ -298,11 +303,16 @@ def _show(route: StoredRoute) -> RouteAnswer:
     )
 
 
+def _sentences(stored: RouteInStore | None) -> list[str]:
+    return [] if stored is None or stored.document is None else sentences_of(stored.document)
+
+
 def _show_version(version: RouteVersion) -> RouteVersionAnswer:
     return RouteVersionAnswer.of(
         version,
-        document=to_builtins(version.document),
-        rules=sentences_of(version.document),
+        document=version.document.value,
+        rules=_sentences(version.document),
+        left_out=list(version.document.left_out),
         created_at=version.created_at_us,
     )
 

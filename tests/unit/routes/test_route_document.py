@@ -7,7 +7,15 @@ import msgspec
 import pytest
 
 from gateway.errors import InvalidRequest
-from gateway.routes.route_document import MAX_RULES, MAX_STARS, load_document, read_document, write_document
+from gateway.routes.route_document import (
+    MAX_RULES,
+    MAX_STARS,
+    RouteDocument,
+    load_document,
+    load_stored,
+    read_document,
+    write_document,
+)
 from gateway.routes.route_sentences import sentences_of
 
 EVERYTHING: dict[str, Any] = {
@@ -61,8 +69,20 @@ def test_a_route_of_a_later_release_is_read_without_the_rules_that_are_unknown()
         }
     )
     assert load_document(later) == read_document(EVERYTHING)
+    stored = load_stored(later)
+    assert stored.document == read_document(EVERYTHING) and stored.value == json.loads(later)
+    count = len(EVERYTHING["rules"])
+    assert stored.left_out == ("priority", "judge", f"rules.{count}", f"rules.{count + 1}")
     with pytest.raises(msgspec.ValidationError):
         load_document(json.dumps({"rules": [], "otherwise": {"best": ["f"]}}))
+
+
+@pytest.mark.parametrize("rules", [None, 5, "none", {"first": {"use": "b"}}])
+def test_rules_of_a_later_release_in_another_form_are_left_out(rules: object) -> None:
+    stored = load_stored(json.dumps({"rules": rules, "otherwise": "a"}))
+    assert (stored.document, stored.left_out) == (RouteDocument("a"), ("rules",))
+    unread = load_stored(json.dumps({"rules": rules, "otherwise": {"best": ["a"]}}))
+    assert (unread.document, set(unread.left_out)) == (None, {"rules", "otherwise"})
 
 
 def within(when: object) -> dict[str, object]:

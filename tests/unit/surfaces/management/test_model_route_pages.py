@@ -99,6 +99,53 @@ def test_unknown_version_and_unknown_route_are_not_found(routes) -> None:
     assert (first["publishedVersion"], again["publishedVersion"]) == (1, 1)  # an unchanged draft is no new version
 
 
+def write_as_a_later_release(shared_tenants, document: object) -> None:
+    """Replace the documents of the route "house" by one of a later release."""
+    database, text = shared_tenants.services.store.database, json.dumps(document)
+    find = "SELECT id FROM model_route WHERE name = 'house'"
+
+    def write() -> None:
+        database.execute(f"UPDATE model_route_version SET document = ? WHERE route_id IN ({find})", (text,))
+        database.execute("UPDATE model_route SET draft = ? WHERE name = 'house'", (text,))
+
+    database.write(write)
+
+
+@pytest.mark.parametrize(
+    ("changes", "left_out", "rules"),
+    [
+        ({"rules": [*DOCUMENT["rules"], {"use": "gpt-4o", "when": {"weather": "rain"}}]}, ["rules.1"], 2),
+        ({"rules": {"first": {}}}, ["rules"], 1),
+        ({"otherwise": {"best": ["gpt-4o"]}}, ["otherwise"], 0),
+    ],
+)
+def test_parts_of_a_later_release_are_told_and_never_lost(
+    shared_tenants, routes, browser, changes, left_out, rules
+) -> None:
+    routes("PUT", "/house", {"document": DOCUMENT})
+    routes("POST", "/house/publish", {})
+    later = {**DOCUMENT, **changes}
+    write_as_a_later_release(shared_tenants, later)
+    (listed,) = [one for one in routes("GET")[1]["routes"] if one["id"] == "house"]
+    shown = routes("GET", "/house")[1]["route"]
+    assert listed == shown and shown["document"] == later
+    assert shown["leftOut"] == shown["publishedLeftOut"] == left_out
+    assert len(shown["rules"]) == len(shown["publishedRules"]) == rules
+    (version,) = routes("GET", "/house/versions")[1]["versions"]
+    assert (version["document"], version["leftOut"]) == (later, left_out)
+    page = browser.get(PATH)
+    assert page.status_code == 200 and f"A later release wrote {left_out[0]} of the draft" in page.text
+    # Neither the draft nor an edited copy of it replaces the parts that this release does not know.
+    for answer in (
+        routes("POST", "/house/publish", {}),
+        routes("PUT", "/house", {"document": {**shown["document"], "reference": "gpt-4o"}}),
+    ):
+        assert (answer[0], answer[1]["code"]) == (400, "route_invalid"), answer
+    assert routes("GET", "/house")[1]["route"] == shown
+    assert routes("PUT", "/house", {"document": DOCUMENT})[0] == 200
+    assert routes("POST", "/house/publish", {})[1]["route"]["leftOut"] == []
+
+
 def test_overview_and_page_show_what_routes_saved(shared_tenants, browser) -> None:
     visitor = shared_tenants.services.store
     organization = shared_tenants.gateway.organization_id
