@@ -116,8 +116,8 @@ def _list_known(surfaces: Iterable[Surface]) -> Iterator[KnownOperation]:
             if operation.method != "POST" or not operation.paid or operation.path in JOBS:
                 continue
             before, variable, after = operation.path.partition(VARIABLE)
-            model = "(?P<model>[^\n]+)" if variable else ""
-            pattern = re.compile(re.escape(before) + model + re.escape(after))
+            model = "(?P<model>.+)" if variable else ""
+            pattern = re.compile(re.escape(before) + model + re.escape(after), re.DOTALL)
             yield KnownOperation(operation, pattern, surface is aisdk_routes.SURFACE)
 
 

@@ -7,7 +7,7 @@ so it is paid, limited and logged as the visitor's own request. Each time is an 
 
 from bisect import bisect
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from msgspec import structs
 
@@ -105,7 +105,8 @@ def give_body(services: Services, inbound: Inbound) -> Outbound:
         raise InvalidRequest("Choose a model.", param="model")
     resent = resent_requests.prepare(services, request, model)
     _note(services, visitor, request, model)
-    return json_reply({"path": resent.path, "headers": resent.headers, "body": resent.body}, inbound.shown_id)
+    path = quote(resent.path, safe="/:")  # the name of the model may be a part of it
+    return json_reply({"path": path, "headers": resent.headers, "body": resent.body}, inbound.shown_id)
 
 
 def _note(services: Services, visitor: Visitor, request: LoggedRequest, model: str) -> None:

@@ -1,5 +1,5 @@
-"""Logged requests that are sent again: the retained body, without what belonged to the old model, or the reason why it
-cannot be sent."""
+"""Logged requests that are sent again: the retained body, without what belonged to the old model and to its caller, or the
+reason why it cannot be sent."""
 
 from typing import Any
 
@@ -17,7 +17,10 @@ MAX_SENT_BYTES = 4_000_000
 CHAT = "chat"
 # Members that belong to the old model, to its providers or to the way in which it was answered; those of a chat mean
 # something else in other operations.
-LEFT_OUT = frozenset(("stream", "stream_options", "models", "provider", "providers", "route", "fallbacks"))
+OF_OLD_MODEL = ("stream", "stream_options", "models", "provider", "providers", "route", "fallbacks")
+# Members that name a person or a session: limits and sums count the request that is sent again as the visitor's own.
+OF_CALLER = ("user", "safety_identifier", "metadata")
+LEFT_OUT = frozenset((*OF_OLD_MODEL, *OF_CALLER))
 LEFT_OUT_OF_CHATS = LEFT_OUT | {"background", "store"}
 NOT_KEPT = "The payload of this request was not retained, or was deleted, so it cannot be sent again."
 NOT_WHOLE = "Only the beginning of this request was stored, so it cannot be sent again."
