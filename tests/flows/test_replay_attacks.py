@@ -1,4 +1,4 @@
-"""Requests that are sent again by the console: addresses that others wrote, and persons whom the request names."""
+"""The console sends logged requests again: models that an address invents, and requests that name a person."""
 
 from typing import Any
 from urllib.parse import quote
@@ -52,3 +52,5 @@ def test_a_request_that_is_sent_again_is_not_counted_for_the_end_user_of_the_fir
     assert again.status_code == 200, again.text
     shown = owner.open(f"/logs/{again.headers['x-request-id']}")
     assert END_USER not in shown and "s-1" not in shown
+    if name == "chat":
+        assert not {"user", "metadata"} & owner.seed_of(ident)[0].keys()

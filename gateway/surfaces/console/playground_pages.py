@@ -34,6 +34,7 @@ from gateway.surfaces.console.pages import check_page
 from gateway.surfaces.console.playground_models import MODES, list_choices, name_models
 from gateway.surfaces.console.visits import as_json, pressed, require_visitor, submitted_by_visitor
 from gateway.surfaces.visitors import request_log_reader as request_log_reader_module
+from gateway.surfaces.visitors.resent_requests import OF_CALLER
 from gateway.surfaces.visitors.visitor import Visitor
 from gateway.surfaces.web.http import Inbound, Operation, Outbound
 from gateway.surfaces.web.http_responses import json_reply
@@ -233,7 +234,7 @@ def _read_seed(call: PageCall, caller: Caller | None, request: LoggedRequest | N
         return only_model, NOT_CONVERTED.format(error.message.rstrip("."))
     if len(orjson.dumps(written)) > MAX_SEED_LENGTH:
         return only_model, "This request is too large to be opened here, so only its model is filled in."
-    return written, " ".join(notes)
+    return {name: value for name, value in written.items() if name not in OF_CALLER}, " ".join(notes)
 
 
 OPERATIONS: tuple[Operation, ...] = (

@@ -1,5 +1,5 @@
-"""Logged requests that are sent again: the retained body, without what belonged to the old model and to its caller, or the
-reason why it cannot be sent."""
+"""Logged requests that are sent again: the retained body, without what belonged to the old model and to its caller, or
+the reason why it cannot be sent."""
 
 from typing import Any
 
