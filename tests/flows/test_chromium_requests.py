@@ -134,3 +134,23 @@ def test_an_answer_is_shown_as_markdown_also_after_a_click_in_the_list(
     assert browser.run("document.querySelectorAll('.talk-side img').length") == 0
     assert "onerror" in browser.run("document.querySelector('.answer').innerText")
     assert browser.run("window.harmed") is None and browser.run("window.violations") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "'|a'.repeat(3000) + '|\\n' + '|-'.repeat(3000) + '|\\n' + '|b|\\n'.repeat(7000)",
+        "('*a_'.repeat(1600) + '\\n\\n').repeat(40)",
+    ],
+    ids=["table", "emphasis"],
+)
+def test_an_answer_cannot_occupy_the_browser(sandbox_gateway: LocalGateway, browser: Chromium, text: str) -> None:
+    token = add_demo_usage(sandbox_gateway)
+    browser.ask("Network.setCookie", name="llmgateway.session_token", value=token, url=sandbox_gateway.address)
+    browser.open(f"{sandbox_gateway.address}/console/playground")
+    browser.wait_for("typeof showMarkdown === 'function'")
+    browser.run("window.place = document.createElement('div'), window.began = performance.now(), 1")
+    browser.run(f"showMarkdown(place, {text}), 1")
+    assert browser.run("performance.now() - window.began") < 5000
+    assert browser.run("place.textContent.length") > 20_000
+    assert browser.run("place.querySelectorAll('*').length") < 20_000

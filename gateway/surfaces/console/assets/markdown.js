@@ -5,16 +5,32 @@
 
 const MARKDOWN_LIMIT = 200000;  // characters; longer texts are shown as they are
 const PARAGRAPH_LIMIT = 5000;  // likewise of a paragraph: reading emphasis takes the square of its length
+const TABLE_LIMIT = 20000;  // cells; marked fills short rows, so that a text has many more cells than characters
+const EMPHASIS_LIMIT = 8e6;  // marks of emphasis times length, of the paragraphs of a text
+const PAGE_LIMIT = 2000;  // milliseconds for the texts of a page; the rest is shown as it is
 const OPEN_BLOCKS = 2;  // of a streamed text that may still change
 const SAFE_LINK = /^(https?:\/\/|mailto:)/i;
 const SAFE_PICTURE = /^data:image\/(png|jpeg|webp|gif);base64,[A-Za-z0-9+/=]+$/;
 
+// Shows a table with too many cells as it is written.
+class BoundedTokenizer extends marked.Tokenizer {
+  table(src) {
+    const found = this.rules.block.table.exec(src);
+    if (!found) return undefined;
+    const [raw, , align, rows = ""] = found;
+    if (align.split("|").length * rows.split("\n").length <= TABLE_LIMIT) return super.table(src);
+    return {type: "code", raw, text: raw.trimEnd(), lang: ""};
+  }
+}
+
 // Return the blocks of a text as tokens of marked.
 function readMarkdown(text) {
-  const lexer = new marked.Lexer({gfm: true});
+  const lexer = new marked.Lexer({gfm: true, tokenizer: new BoundedTokenizer()});
   lexer.blockTokens(text, lexer.tokens);
+  let emphasis = 0;
   for (const {src, tokens} of lexer.inlineQueue) {
-    if (src.length <= PARAGRAPH_LIMIT) lexer.inlineTokens(src, tokens);
+    emphasis += (src.match(/[*_~]+/g)?.length ?? 0) * src.length;
+    if (src.length <= PARAGRAPH_LIMIT && emphasis <= EMPHASIS_LIMIT) lexer.inlineTokens(src, tokens);
     else tokens.push({type: "text", raw: src, text: src});
   }
   return lexer.tokens;
@@ -213,7 +229,9 @@ function showMarkdown(element, text) {
 
 // Texts of pages that the server wrote, where a page asks for it.
 function showMarkdownParts() {
+  const began = performance.now();
   for (const place of document.querySelectorAll("[data-markdown] .answer .said:not(.markdown, .plain)")) {
+    if (performance.now() - began > PAGE_LIMIT) return;
     showMarkdown(place, place.textContent);
   }
 }
