@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from gateway.batches.batch_runs import RunParts, lines_of
+from gateway.batches.batch_runs import RunParts
 from gateway.batches.batch_table import BatchJob
-from gateway.batches.input_lines import InputLine
+from gateway.batches.input_lines import InputLine, find_ids
 from gateway.batches.line_port import LineError, LinePort
 from gateway.errors import GatewayError, InvalidRequest, NotFound
 from gateway.runtime.loop_turns import low_priority_turn
@@ -16,7 +16,8 @@ MAX_READ_LINES = 10_000  # of a file, for one page
 MAX_READ_BYTES = 32 << 20
 MAX_INPUT_BYTES = 32 << 20  # of the input of a running batch, in which one page looks for the ids of its lines
 LARGE = 1 << 16  # bytes of a line that is read in a thread
-CURSOR = re.compile(r"(\d{1,12})-(\d{1,9})")
+CURSOR = re.compile(r"(\d{1,12})-(\d{1,9})(?:-(\d{1,9}))?")
+UNKNOWN_CURSOR = "Unknown cursor: send the `next` of the page before."
 
 
 class ErrorPage(NamedTuple):
@@ -28,13 +29,15 @@ class ErrorPage(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a page begins: the byte of a file, and the number of the last line before."""
+    """Where a page begins: the byte of a file, and the number of the last line before. Errors of lines up to the number
+    `after`, if it is larger, were listed while the batch ran."""
 
     offset: int
     number: int
+    after: int = 0
 
     def write(self) -> str:
-        return f"{self.offset}-{self.number}"
+        return f"{self.offset}-{self.number}" + (f"-{self.after}" if self.after > self.number else "")
 
 
 def read_errors(parts: RunParts, port: LinePort, job: BatchJob, cursor: str, limit: int) -> ErrorPage:
@@ -53,8 +56,8 @@ def _read_cursor(cursor: str) -> _Place:
         return _Place(0, 0)
     found = CURSOR.fullmatch(cursor)
     if found is None:
-        raise InvalidRequest("Unknown cursor: send the `next` of the page before.", param="cursor")
-    return _Place(int(found[1]), int(found[2]))
+        raise InvalidRequest(UNKNOWN_CURSOR, param="cursor")
+    return _Place(int(found[1]), int(found[2]), int(found[3] or 0))
 
 
 def _of_check(job: BatchJob, place: _Place, limit: int) -> ErrorPage:
@@ -83,19 +86,17 @@ def _of_results(parts: RunParts, port: LinePort, job: BatchJob, place: _Place, l
 
 def _find_ids(parts: RunParts, job: BatchJob, numbers: set[int]) -> dict[int, str]:
     """Return the ids that the caller gave lines, as far as they are near the beginning of the input."""
-    found: dict[int, str] = {}
-    last = max(numbers, default=0)
-    size = 0
+    kept = parts.files.find_kept(job.input) if numbers else None
+    if kept is None:
+        return {}
     try:
-        for line in lines_of(parts, job) if numbers else ():
-            size += len(line.body)
-            if line.number > last or size > MAX_INPUT_BYTES:
-                break
-            if line.number in numbers:
-                found[line.number] = line.custom_id
+        pieces = parts.files.open(kept)
+        try:
+            return find_ids(pieces, parts.max_line_bytes, numbers, MAX_INPUT_BYTES)
+        finally:
+            _close(pieces)
     except GatewayError:
-        return found
-    return found
+        return {}
 
 
 def _of_file(parts: RunParts, port: LinePort, job: BatchJob, place: _Place, limit: int) -> ErrorPage:
@@ -110,13 +111,17 @@ def _of_file(parts: RunParts, port: LinePort, job: BatchJob, place: _Place, limi
     if place.offset >= file.size:
         return ErrorPage([], "")
     errors: list[LineError] = []
-    offset, number = place.offset, place.number if place.offset else 0
+    # A cursor from before the end of the batch has the number of a line alone.
+    offset, number, after = place if place.offset else (0, 0, place.number)
     read = 0
-    pieces = parts.files.open(file, offset)
+    pieces = parts.files.open(file, max(0, offset - 1))
     try:
-        for text in _split(pieces):
+        lines = _split(pieces)
+        if offset and next(lines, None) != b"":
+            raise InvalidRequest(UNKNOWN_CURSOR, param="cursor")  # it points into a line
+        for text in lines:
             if len(errors) == limit or read == MAX_READ_LINES or offset - place.offset > MAX_READ_BYTES:
-                return ErrorPage(errors, _Place(offset, number).write())
+                return ErrorPage(errors, _Place(offset, number, after).write())
             low_priority_turn()
             offset += len(text) + 1
             read += 1
@@ -125,8 +130,7 @@ def _of_file(parts: RunParts, port: LinePort, job: BatchJob, place: _Place, limi
                 number += 1
             elif error is not None:
                 number = error.line or 0
-            # A cursor from before the end of the batch has the number of a line alone.
-            if error is not None and (place.offset or not number or number > place.number):
+            if error is not None and (not number or number > after):
                 errors.append(error._replace(line=number or None))
     finally:
         _close(pieces)

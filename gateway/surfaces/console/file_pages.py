@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gateway.accounts.members import list_members
 from gateway.callers.permissions import Permission
-from gateway.errors import GatewayError
+from gateway.errors import Conflict, GatewayError
 from gateway.files.project_files import BATCH_OUTPUT, NewFile
 from gateway.surfaces.bodies import stored_files
 from gateway.surfaces.console.choice_bar import ChoiceField, build_bar
@@ -43,6 +43,7 @@ LIST = ManagementCall("GET /projects/<project_id>/files")
 USAGE = ManagementCall("GET /orgs/<organization_id>/file-usage")
 DELETE = ManagementCall("DELETE /projects/<project_id>/files/<file_id>")
 STORE: Permission = "jobs:write"
+ACTIVE = "active"
 
 
 def show(call: PageCall) -> Outbound:
@@ -124,6 +125,8 @@ def upload(services: Services, inbound: Inbound) -> Outbound:
     try:
         project = visitor.project(fields.get("project", ""), STORE)
         visitor.check(project.organization_id, STORE, True)
+        if project.status != ACTIVE:
+            raise Conflict(f"The project {project.name} is archived: restore it first.", code="project_archived")
         file = stored_files.file_of(form, "file")
         purpose = fields.get("purpose", "")
         days = fields.get("days", "")

@@ -180,3 +180,28 @@ def test_the_erasure_of_a_person_deletes_the_files_stored_in_the_console(tenants
     services.engine.files.purge()
     page = console.open_page(tenants, owner, "/console/files")
     assert "kept.txt" in page and "erased.txt" not in page
+
+
+def test_nothing_is_stored_in_an_archived_project(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    past = tenants.ok("POST", "/projects", owner, {"organizationId": owner.organization_id, "name": "Past"})
+    ident = past["project"]["id"]
+    tenants.ok("DELETE", f"/projects/{ident}", owner)
+    refused = send(tenants, owner, project=ident)
+    assert "is archived" in refused.text and "was stored" not in refused.text, refused.status_code
+
+
+def test_hostile_fields_of_the_pages_are_refused(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    job = begin(tenants, owner)
+    for cursor in ("x" * 10_000, "%00", "%EF%BF%BF", "batch_%F0%9F%8D%B5", "1-1", "-", "%2e%2e"):
+        for place in ("jobs", "files", f"jobs/{owner.project_id}/{job}"):
+            path = f"/console/{place}?cursor={cursor}&turn=9999999&kind=x&purpose=y"
+            answer = tenants.client.get(path, headers=console.browser_headers(owner))
+            assert answer.status_code < 500, (path[:100], answer.status_code)
+    for fields in ({}, {"project": "../x", "job": "y"}, {"project": owner.project_id, "job": "\x00" * 90, "file": "é"}):
+        for page, action in (("jobs", "cancel"), ("files", "delete")):
+            csrf = console.CSRF.findall(console.open_page(tenants, owner, "/console/keys/new"))[0]
+            form = {"csrf": csrf, "action": action, **fields}
+            answer = tenants.client.post(f"/console/{page}", headers=console.browser_headers(owner), data=form)
+            assert answer.status_code < 500, (page, fields, answer.status_code)

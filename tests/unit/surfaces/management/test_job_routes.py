@@ -7,7 +7,9 @@ from urllib.parse import quote
 import pytest
 from support.management import Tenants
 
+from gateway.batches import input_lines
 from gateway.batches.batch_table import BatchTask
+from gateway.batches.input_lines import find_ids, read_line
 from gateway.files.project_files import NewFile
 from gateway.jobs.response_jobs import ResponseMaker
 from gateway.surfaces.anthropic.batches import FORMAT as MESSAGES
@@ -227,3 +229,61 @@ def test_developers_cancel_their_own_jobs(tenants: Tenants) -> None:
     assert [(one["action"], one["subject"]) for one in entries if one["action"] == "job.cancel"] == [
         ("job.cancel", own)
     ]
+
+
+@pytest.mark.parametrize("part", ["bytes=1-", "bytes=-2", "bytes=0-99", "BYTES = 0-1", "lines=0-1", "bytes=0-0,1-2"])
+def test_a_download_in_parts_is_in_the_audit_log_whatever_range_it_names(tenants: Tenants, part: str) -> None:
+    owner = tenants["acme owner"]
+    place = f"/projects/{owner.project_id}/files/{store(tenants, owner).id}"
+    assert fetch(tenants, f"{place}/content", owner, Range=part).status_code in (200, 206)
+    (entry,) = downloads_of(tenants, owner)
+    assert entry["detail"]["range"] == part
+
+
+def test_ranges_of_any_length_and_alphabet_are_noted_in_short(tenants: Tenants) -> None:
+    owner = tenants["acme owner"]
+    place = f"/projects/{owner.project_id}/files/{store(tenants, owner).id}"
+    assert fetch(tenants, f"{place}/content", owner, Range="x" * 5000).status_code == 200
+    (entry,) = downloads_of(tenants, owner)
+    assert len(entry["detail"]["range"]) < 100
+
+
+def downloads_of(tenants: Tenants, person: Any) -> list[dict[str, Any]]:
+    entries = tenants.ok("GET", f"/orgs/{person.organization_id}/audit", person)["entries"]
+    return [one for one in entries if one["action"] == "file.download"]
+
+
+@pytest.mark.parametrize("cursor", ["1-0", "5-1", "40-2"])
+def test_a_cursor_that_points_into_a_line_is_refused(tenants: Tenants, cursor: str) -> None:
+    owner = tenants["acme owner"]
+    body = {"model": "sandbox-embed", "input": "[[sandbox: status=400]]"}
+    ident = begin(tenants, owner, [{"custom_id": "1", "url": "/v1/embeddings", "body": body}])
+    run(tenants, ident)
+    status, answer = tenants.call("GET", f"/projects/{owner.project_id}/jobs/{ident}/errors?cursor={cursor}", owner)
+    assert status == 400 and "cursor" in str(answer), answer
+
+
+def test_errors_listed_while_a_batch_ran_are_not_listed_again(tenants: Tenants, monkeypatch: Any) -> None:
+    owner = tenants["acme owner"]
+    bad = {"model": "sandbox-embed", "input": "[[sandbox: status=400]]"}
+    ident = begin(tenants, owner, [{"custom_id": str(n), "url": "/v1/embeddings", "body": bad} for n in range(1, 7)])
+    run(tenants, ident)
+    monkeypatch.setattr("gateway.batches.line_errors.MAX_READ_LINES", 2)
+    place, lines, cursor = f"/projects/{owner.project_id}/jobs/{ident}/errors", [], "0-5"
+    while cursor is not None:
+        page = tenants.ok("GET", f"{place}?cursor={cursor}", owner)
+        lines += [one["line"] for one in page["errors"]]
+        cursor = page["next"]
+    assert lines == [6]
+
+
+def test_ids_of_lines_are_found_without_decoding_the_others(monkeypatch: Any) -> None:
+    texts = [json.dumps({"custom_id": f"c{n}", "url": "/v1/embeddings", "body": {}}).encode() for n in range(1, 1001)]
+    content = b"\n\n \n".join(texts)
+    read: list[int] = []
+    monkeypatch.setattr(input_lines, "read_line", lambda number, text: read.append(number) or read_line(number, text))
+    pieces = [content[start : start + 97] for start in range(0, len(content), 97)]
+    assert find_ids(pieces, 1 << 16, {1, 500, 1000}, 1 << 20) == {1: "c1", 500: "c500", 1000: "c1000"}
+    assert read == [1, 500, 1000]
+    assert find_ids(pieces, 1 << 16, {1, 1000}, 5_000) == {1: "c1"}
+    assert find_ids(iter(()), 1 << 16, {7}, 1 << 20) == {}
