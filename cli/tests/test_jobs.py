@@ -1,10 +1,14 @@
 """`files` and `jobs` against a gateway: files are stored and read back, and a batch is sent to its end."""
 
+import io
 import json
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
+import pytest
 from harness.accounts import Account
 from harness.client_runs import Client
 
@@ -12,7 +16,10 @@ from gateway.accounts.keys import Draft
 from gateway.accounts.members import list_members
 from gateway.limits.budgets import Limits
 from gateway.money import NANO
+from llmgateway_cli.commands import jobs
 from llmgateway_cli.commands.files import PART_BYTES
+from llmgateway_cli.errors import CliError, HttpError
+from llmgateway_cli.progress import LiveLine
 
 
 def test_file_is_uploaded_listed_downloaded_and_deleted(user: Client, account: Account, tmp_path: Path) -> None:
@@ -197,3 +204,40 @@ def test_a_file_that_may_cost_more_than_the_key_has_is_refused_whole_or_runs_up_
 def member_of(account: Account) -> str:
     database = account.gateway.services.store.database
     return str(list_members(database, account.gateway.organization_id)[0].id)
+
+
+def test_a_downloaded_file_hides_and_replaces_nothing(user: Client, account: Account, tmp_path: Path) -> None:
+    source = tmp_path / ".profile"
+    source.write_bytes(b"theirs")
+    file = user.document("files", "upload", str(source))["id"]
+    here = Path(user.working_folder or user.home)
+    (here / "profile").write_bytes(b"own")
+    assert "already exists" in user.refused("files", "download", file)
+    assert (here / "profile").read_bytes() == b"own" and not (here / ".profile").exists()
+    user.run("files", "download", file, "-o", "profile")
+    assert (here / "profile").read_bytes() == b"theirs"
+
+
+def test_a_job_is_followed_through_refusals_that_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = {
+        "id": "batch_1",
+        "status": "completed",
+        "endpoint": "/v1/embeddings",
+        "request_counts": {},
+        "cost_details": {},
+    }
+    answers: list[Any] = [HttpError(429, "busy"), HttpError(503, "restarts"), CliError("no connection"), ended]
+
+    def find(*_: object) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, CliError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(jobs, "_find", find)
+    monkeypatch.setattr(jobs, "WATCH_S", 0)
+    context: Any = SimpleNamespace(output=SimpleNamespace(live=lambda: LiveLine(io.StringIO(), print, True)))
+    assert jobs._follow(context, {**ended, "status": "in_progress"}) == ended
+    answers.append(HttpError(404, "deleted"))
+    with pytest.raises(HttpError, match="deleted"):
+        jobs._follow(context, {**ended, "status": "in_progress"})

@@ -1,5 +1,6 @@
 """`files`: files that the gateway stores for requests and batches."""
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def show_file(context: ClientContext, file: str) -> None:
 def download_file(context: ClientContext, file: str, output: Path | None) -> None:
     """Download the content of a file."""
     shown = object_of(context.client.gateway("GET", f"{PATH}/{checked_id(file)}"))
-    download(context, file, output or Path(Path(text_of(shown, "filename")).name or file))
+    download(context, file, output or _new_path(text_of(shown, "filename"), file))
 
 
 @files.command("delete")
@@ -142,6 +143,15 @@ def download_from(context: ClientContext, address: str, ident: str, path: Path) 
     if context.output.as_json:
         context.output.document({"file": ident, "path": str(path), "bytes": size})
     context.output.success(f"Wrote {path} ({show_number(size)} bytes).")
+
+
+def _new_path(name: str, ident: str) -> Path:
+    """Return a path in this folder for a file with the name that its owner gave it, who may be somebody else: it hides
+    nothing, and replaces nothing. Raises CliError."""
+    path = Path(Path(name).name.lstrip(".") or ident)
+    if os.path.lexists(path):
+        raise CliError(f"{path} already exists.", "Choose another path, or this one, with --output.")
+    return path
 
 
 def checked_id(ident: str) -> str:

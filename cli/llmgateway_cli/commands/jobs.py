@@ -27,6 +27,7 @@ from llmgateway_cli.job_views import (
 from llmgateway_cli.shapes import list_of, object_of, text_of
 from llmgateway_cli.tables import Column
 from llmgateway_cli.values import NO_VALUE, show_many, show_number, show_second, show_usd
+from llmgateway_cli.waits import TOO_MANY
 
 PATH = BATCHES
 ENDPOINTS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/moderations")
@@ -235,7 +236,9 @@ def _follow(context: ClientContext, job: dict[str, Any], timeout_s: float | None
                 job, failures = _find(context, ident), 0
             except CliError as error:
                 failures += 1
-                if failures > MAX_FAILURES or (isinstance(error, HttpError) and error.status < 500):
+                if failures > MAX_FAILURES or (
+                    isinstance(error, HttpError) and error.status < 500 and error.status != TOO_MANY
+                ):
                     raise
     return job
 
