@@ -33,6 +33,7 @@ SENDS = 20  # views that a person sends at once, an hour
 HOUR_S = 3600
 UNKEPT = ("page", "q")  # parameters of a page that a view does not keep
 MONDAY_MORNING = ("monday", 8, "UTC")
+QUERY_EXAMPLE = "measure=spend&groupBy=user"
 QUERY = "The query of the page, such as measure=requests&groupBy=user&timeRange=30d."
 SHARED = "Whether all members of the organization see it; each sees only what they may see."
 WEEKDAY = "The day; default: monday."
@@ -47,7 +48,7 @@ class ViewsQuery(Body):
 class NewView(StrictBody):
     name = TextField(1, MAX_NAME_LENGTH, required=True, about="The name.")
     page = OneOf((EXPLORE, LOGS), load_default=EXPLORE, about="The page of the view; default: explore.")
-    query = TextField(0, MAX_QUERY_LENGTH, load_default="", about=QUERY)
+    query = TextField(0, MAX_QUERY_LENGTH, load_default="", about=QUERY, example=QUERY_EXAMPLE)
     shared = StrictBoolean(SHARED, load_default=False)
 
 
@@ -55,7 +56,7 @@ class ViewChange(StrictBody):
     """Absent members stay unchanged."""
 
     name = TextField(1, MAX_NAME_LENGTH, about="The name.")
-    query = TextField(0, MAX_QUERY_LENGTH, about=QUERY)
+    query = TextField(0, MAX_QUERY_LENGTH, about=QUERY, example=QUERY_EXAMPLE)
     shared = StrictBoolean(SHARED)
 
 
@@ -88,7 +89,7 @@ class ViewAnswer(Answer):
     id: str
     name: Annotated[str, Meta(examples=["Spend by person"])]
     page: str
-    query: Annotated[str, Meta(examples=["measure=spend&groupBy=user"])]
+    query: Annotated[str, Meta(examples=[QUERY_EXAMPLE])]
     shared: bool
     own: bool
 
