@@ -43,15 +43,16 @@ WHERE series = ? AND owner IN ({{marks}}) AND hour >= ? AND hour < ? GROUP BY se
 
 class SumStep(NamedTuple):
     """How sums of `hours` hours are computed. The number of a series plus `coarse` is the series of the result, plus
-    `fine` that of the input."""
+    `fine` that of the input. `lock` locks the mark of a day or block that is not computed yet."""
 
     coarse: int
     fine: int
     hours: int
+    lock: str = ""
 
 
-DAY = SumStep(DAILY, 0, HOURS)
-BLOCK = SumStep(BLOCKS, DAILY, BLOCK_HOURS)
+DAY = SumStep(DAILY, 0, HOURS, "UPDATE rollup_day SET stamp = stamp WHERE day = ?")
+BLOCK = SumStep(BLOCKS, DAILY, BLOCK_HOURS, "UPDATE rollup_block SET stamp = stamp WHERE block = ? AND made = 0")
 
 
 def sum_up(database: Database, state: State, now_hour: int, should_continue: ShouldContinue) -> None:
@@ -142,7 +143,8 @@ def _make(database: Database, step: SumStep, first: int) -> None:
     series = (step.fine, step.fine + DAILY, step.coarse, step.coarse + DAILY)
     counts = database.report(lambda: database.fetch(sql, (first, first + step.hours, *series)))
     for owned in _steps([(int(number), bytes(owner), count) for number, owner, count in counts]):
-        database.write(partial(_write, database, step, first, owned))
+        if not database.write(partial(_write, database, step, first, owned)):
+            return
         pause(PAUSE_S)
 
 
@@ -161,7 +163,11 @@ def _steps(counts: list[tuple[int, bytes, int]]) -> Iterator[list[tuple[int, byt
         yield step
 
 
-def _write(database: Database, step: SumStep, first: int, owned: list[tuple[int, bytes]]) -> None:
+def _write(database: Database, step: SumStep, first: int, owned: list[tuple[int, bytes]]) -> bool:
+    """Replace sums of some owners. Return False if another worker finished the day or block meanwhile, or it changed.
+    While both compute it, one waits here for the other, and then replaces what that one wrote."""
+    if not database.execute(step.lock, (first // step.hours,)).rowcount:
+        return False
     for series, group in groupby(owned, key=itemgetter(0)):
         owners = [owner for _, owner in group]
         marks = ", ".join("?" * len(owners))
@@ -169,3 +175,4 @@ def _write(database: Database, step: SumStep, first: int, owned: list[tuple[int,
         database.execute(delete, (series + step.coarse, *owners, first))
         params = (first, series + step.fine, *owners, first, first + step.hours)
         run_sums(database, COARSE.format(more=step.coarse - step.fine, marks=marks), params)
+    return True

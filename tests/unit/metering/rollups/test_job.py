@@ -3,6 +3,7 @@ removals."""
 
 import random
 
+import gevent
 import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,6 +28,7 @@ from support.usage import (
 from gateway.clock import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from gateway.errors import Unavailable
 from gateway.metering.models import LATE_CORRECTION
+from gateway.metering.rollups import days as days_module
 from gateway.metering.rollups import job, late
 from gateway.metering.rollups.job import Rollups
 from gateway.metering.rollups.purge import UsagePurge
@@ -443,6 +445,28 @@ def test_on_postgresql_rows_become_the_same_sums(postgresql_url, open_store, mon
     world.check()
     assert late.list_dirty(database) == []
     assert request_at(0)[:6] == bytes(6)
+
+
+def test_two_workers_compute_a_day_at_once_on_postgresql(postgresql_url, open_store, monkeypatch):
+    database, other = open_store(postgresql_url), open_store(postgresql_url)
+    world = World(database, FakeClock(), 3)
+    world.clock.set(database.now_us())
+    world.post(20, ago_us=(BLOCK_DAYS * 2 + 3) * DAY_US)
+    world.post(20, ago_us=3 * DAY_US)
+    run, others = days_module.run_sums, list[gevent.Greenlet]()
+
+    def run_beside(*given) -> None:
+        """Write sums that are not committed yet, while another worker computes all days too."""
+        run(*given)
+        if not others:
+            others.append(gevent.spawn(Rollups(other).advance, lag_us=0))
+            gevent.sleep(0.3)
+
+    monkeypatch.setattr(days_module, "run_sums", run_beside)
+    world.rollups.advance(lag_us=0)
+    others[0].get(timeout=10)
+    world.rollups.catch_up()
+    world.check()
 
 
 def tag_names(database: Database) -> dict[str, set[str]]:
