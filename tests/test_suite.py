@@ -108,7 +108,6 @@ TRIED_THROUGH = {
     "limits/": ("unit/limits/test_spending.py",),
     "routing/decision.py": ("unit/surfaces/management/test_routing_page.py",),
     "runtime/merged_iterators.py": ("flows/test_several_answers.py",),
-    "metering/rollups/": ("unit/metering/rollups/test_job.py",),
     "application/": ("flows/test_boot.py", "flows/test_health_and_edges.py"),
     "neutral/": ("unit/neutral/test_json_extraction.py", "contract/test_every_protocol.py"),
     "oauth/": ("unit/oauth/test_grants.py", "flows/test_oauth.py"),

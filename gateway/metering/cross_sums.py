@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gateway.clock import HOUR_US, to_datetime
 from gateway.errors import InvalidRequest
-from gateway.metering.activity import HeldValues, Owners, Span, measure, step_of, value_at
+from gateway.metering.activity import HeldValues, Owners, Span, measure, value_at
 from gateway.metering.figures import ActivityFigures, last_params, rows_sql, sums_sql
 from gateway.metering.rollups.queries import Row, bucket_sql, rows_begin_us
 from gateway.metering.rollups.rollup_table import (
@@ -31,6 +31,8 @@ from gateway.store.database import Database
 from gateway.store.partitions import id_at
 
 MAX_ROWS = 1_000_000  # requests of one question
+MAX_GROUPS = 200_000  # sums of one question: each takes half a kilobyte and 20 µs
+MAX_CHANGES = 20  # hours of a period in which attributes change, by which SQL divides it
 MAX_OWNERS = 10_000
 HOUR_SQL = f"(u.at / {HOUR_US})"
 TAG_VALUE = {"sqlite": "json_extract(u.tags, ?)", "postgresql": "(CAST(u.tags AS json) ->> CAST(? AS text))"}
@@ -96,21 +98,26 @@ def measure_crossed(
         return []
     check_available(database, owners, span)
     shown, params = _columns(database, question)
-    is_held = any(slot.kind == "held" for slot in question.slots)
-    step = HOUR_SQL if is_held else bucket_sql(span.step, None, HOUR_SQL)
+    parts = _divide(question, span)
+    columns = (bucket_sql(span.step, None, HOUR_SQL), _part_sql(parts), *shown)
     sums: dict[tuple[int, tuple[Any, ...]], Row] = {}
     for condition, owned in _conditions(owners, question.projects):
         where = f"{condition} AND w.request >= ? AND w.request < ? AND w.at >= ? AND w.at < ? AND w.posted_at < ?"
         bounds = (id_at(span.start_us - START_MARGIN_US), id_at(span.end_us), span.start_us, span.end_us)
-        places = ", ".join(str(place + 1) for place in range(len(shown) + 1))
+        places = ", ".join(str(place + 1) for place in range(len(columns)))
         sql = (
-            f"SELECT {', '.join((step, *shown))}, {sums_sql(database, figures)} FROM {rows_sql(where)} "
-            f"GROUP BY {places}"
+            f"SELECT {', '.join(columns)}, {sums_sql(database, figures)} FROM {rows_sql(where)} "
+            f"GROUP BY {places} LIMIT {MAX_GROUPS + 1}"
         )
         last = last_params(state.watermark, bytes.fromhex(state.purged))
         values = (*params, *last, *owned, *bounds, state.watermark)
-        for line in fetch_exact(database, sql, values):
-            row = _read(line, question, span, figures, is_held)
+        lines = fetch_exact(database, sql, values)
+        if len(lines) > MAX_GROUPS:
+            raise CrossUnavailable(
+                f"This combination has more than {MAX_GROUPS:,} sums. Choose a shorter period, a project or an API key."
+            )
+        for line in lines:
+            row = _read(line, question, figures, parts)
             known = sums.setdefault((row.step, row.value), row)
             if known is not row:
                 known.add(row)
@@ -167,11 +174,24 @@ def _conditions(owners: Owners, projects: Sequence[str]) -> list[tuple[str, list
     return found
 
 
-def _read(line: Sequence[Any], question: CrossQuestion, span: Span, figures: tuple[str, ...], is_held: bool) -> Row:
-    step, place, values = int(line[0]), 1, list[Any]()
-    hour = step
-    if is_held and span.step != "hour":
-        step = step_of(hour, span)
+def _divide(question: CrossQuestion, span: Span) -> Sequence[int]:
+    """Return the first hours of the parts of a span within which no attribute changes; none: each hour is a part."""
+    held = [values for of_keys in question.held.values() for values in of_keys.values()]
+    changes = {hour for values in held for one in values for hour in (one.first, one.end)}
+    inner = sorted(hour for hour in changes if span.first < hour < span.end)
+    return (span.first, *inner) if len(inner) <= MAX_CHANGES else ()
+
+
+def _part_sql(parts: Sequence[int]) -> str:
+    """Return the SQL of the number of the part in which an hour lies, or of the hour where each is one."""
+    if not parts:
+        return HOUR_SQL
+    return " + ".join(("0", *(f"CASE WHEN {HOUR_SQL} >= {first} THEN 1 ELSE 0 END" for first in parts[1:])))
+
+
+def _read(line: Sequence[Any], question: CrossQuestion, figures: tuple[str, ...], parts: Sequence[int]) -> Row:
+    place, values = 2, list[Any]()
+    step, hour = int(line[0]), parts[line[1]] if parts else int(line[1])
     for slot in question.slots:
         part = line[place : place + slot.width]
         place += slot.width

@@ -11,7 +11,7 @@ from gateway.accounts.alert_hooks import AlertHooks
 from gateway.accounts.mail_queue import MailQueue
 from gateway.accounts.view_subscriptions import ViewSubscription
 from gateway.callers.tokens import hash_token
-from gateway.clock import HOUR_US, Clock
+from gateway.clock import DAY_US, HOUR_US, MINUTE_US, Clock
 from gateway.errors import GatewayError, InvalidRequest, NotFound, Unavailable
 from gateway.runtime.fair_threads import QueueFull
 from gateway.runtime.loop_turns import ShouldContinue, always
@@ -24,6 +24,9 @@ NO_MAIL = "This installation does not send e-mail: [mail] and server.public_url 
 UNKNOWN_LINK = "This link is not valid, or what it stops has ended already."
 MAX_TOKEN_LENGTH = 200
 FAULT = "The view could not be composed; it is tried again within an hour."
+BUSY = "The gateway is busy; the view is sent later."
+RETRY_US = 10 * MINUTE_US
+WEEK_US = 7 * DAY_US
 
 log = logging.getLogger(__name__)
 
@@ -84,15 +87,21 @@ class WeeklyViews:
         try:
             self._queue(subscription, now)
         except GatewayError as error:
-            if error.blame != "caller":
-                return  # the store or the gateway is busy: the next round tries again
-            next_at_us = subscription.schedule.next_after(now)
-            view_subscriptions.leave_out(self._database, subscription, error.message, next_at_us)
+            at_us = now + RETRY_US if error.blame != "caller" else subscription.schedule.next_after(now)
+            self._leave_out(subscription, error.message, at_us)
         except QueueFull:
-            return
+            self._leave_out(subscription, BUSY, now + RETRY_US)
         except Exception:  # a fault with one view must not keep the others from being sent
             log.exception("the view of the subscription %s could not be composed", subscription.id)
-            view_subscriptions.leave_out(self._database, subscription, FAULT, now + HOUR_US)
+            self._leave_out(subscription, FAULT, now + HOUR_US)
+
+    def _leave_out(self, subscription: ViewSubscription, problem: str, at_us: int) -> None:
+        """Try a view again at `at_us`, so that others come first, unless it has been due for a day: then next week."""
+        now = self._database.now_us()
+        due_us = subscription.schedule.next_after(now - WEEK_US)
+        if now - due_us > DAY_US:
+            at_us = subscription.schedule.next_after(now)
+        view_subscriptions.leave_out(self._database, subscription, problem, at_us)
 
     def _queue(self, subscription: ViewSubscription, now: int) -> None:
         if not subscription.hook_id:

@@ -56,6 +56,8 @@ LOOP_LABEL = b"loop"
 UNPACKERS = 2
 EXPORTS = 2  # exports of one organization at the same time
 REPORTS = 16
+ROW_SUMS = 2  # reports from single requests at the same time: each holds a connection and a thread for seconds
+ROW_SUMS_WAITING = 4  # they wait within the REPORTS, which the pages of other people need too
 REPORTS_EACH = 1  # reports that a worker generates at the same time, and those of one user
 
 
@@ -123,6 +125,7 @@ def _fill_base(settings: Settings, clock: Clock, threads: Threads, database: Dat
         passwords=Passwords(),
         bodies=ByteBudget(settings.server.bodies_mb << 20, settings.server.organization_bodies_mb << 20),
         reports=FairSlots(REPORTS, each=REPORTS_EACH),
+        row_sums=FairSlots(ROW_SUMS, each=REPORTS_EACH, max_waiting=ROW_SUMS_WAITING),
         exports=SharedSlots(documents, clock, "export", EXPORTS),
         response_sockets=SessionSlots(
             documents,

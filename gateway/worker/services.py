@@ -221,6 +221,8 @@ class BackgroundServices:
     bodies: ByteBudget
     # Slots by signed-in user, so that a user with many open reports does not delay others.
     reports: FairSlots
+    # The same for reports that are summed from single requests.
+    row_sums: FairSlots
     # Slots by organization, in all workers.
     exports: SharedSlots
     # WebSockets of /v1/responses by key and organization, in all workers.

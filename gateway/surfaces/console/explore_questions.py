@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 import orjson
 from msgspec.structs import replace
 
+from gateway.errors import Overloaded
 from gateway.metering.activity import measure
 from gateway.metering.cross_sums import CrossUnavailable
 from gateway.metering.rollups.queries import at_once
 from gateway.metering.usage_table import raw_id
 from gateway.reports.shares import read_held
+from gateway.runtime.fair_threads import QueueFull
 from gateway.store.database import Database
 from gateway.surfaces.console.explore_periods import COMPARISONS, UsagePeriod, find_earlier, read_period
 from gateway.surfaces.console.grouping import (
@@ -53,6 +55,11 @@ OTHER_MODEL = "model"  # the comparison with another model
 MODELS = 200  # models that can be chosen for a comparison
 OF_MODELS = ("model", "provider")  # groups that have other names for another model
 BY_MODEL = next(one for one in FILTERS if one.group == "model")
+BUSY = (
+    "Statistics keep no sums of this combination, and several others are computed from single requests at the moment. "
+    "Try again in some seconds."
+)
+RETRY_S = 10
 
 PROJECTS = 20
 LATEST = 500  # rows of each project in which names of tags are searched
@@ -130,8 +137,8 @@ class ExploreAnswer(NamedTuple):
 
 def answer(visitor: Visitor, arguments: Mapping[str, str], strict: bool = True) -> ExploreAnswer:
     """Return what a visitor may see of the usage that the parameters of a page ask for. Raises NotFound, Forbidden
-    (project, key), Unavailable, and CrossUnavailable for a combination that cannot be summed; unless `strict`, that is
-    an answer with no usage and the `problem`."""
+    (project, key), Unavailable, CrossUnavailable for a combination that cannot be summed, and Overloaded for one that
+    has to wait too long; unless `strict`, these are an answer with no usage and the `problem`."""
     database = visitor.services.store.database
     choices = read_choices(visitor, arguments)
     scope = scope_of(visitor, choices.report.get("projectId"), choices.report.get("apiKeyId", ""))
@@ -146,8 +153,8 @@ def answer(visitor: Visitor, arguments: Mapping[str, str], strict: bool = True) 
         other = choices.other or next((name for name in models if name != choices.filters.get(BY_MODEL)), "")
         question = _compare(visitor, question, choices, scope, naming, other)
     try:
-        usage = read_usage(database, question)
-    except CrossUnavailable as error:
+        usage = _read(visitor, question)
+    except (CrossUnavailable, Overloaded) as error:
         if strict:
             raise
         empty = replace(question, earlier=None, against=None)
@@ -158,6 +165,19 @@ def answer(visitor: Visitor, arguments: Mapping[str, str], strict: bool = True) 
         times = read_times(database, question, usage, projects_of_keys)
         usage = usage._replace(series=times.series, line=times.line)
     return ExploreAnswer(choices, scope, naming, question, usage, times, tag, tags, models, other)
+
+
+def _read(visitor: Visitor, question: UsageQuestion) -> PeriodUsage:
+    """Return the figures of a question. Those summed from single requests take a connection of the store for seconds,
+    so a worker sums few at a time, and Overloaded is raised when some wait already."""
+    database, background = visitor.services.store.database, visitor.services.background
+    if not question.is_of_rows:
+        return read_usage(database, question)
+    try:
+        with background.row_sums.turn(visitor.user_id):
+            return read_usage(database, question)
+    except QueueFull:
+        raise Overloaded(BUSY, retry_after=RETRY_S) from None
 
 
 def _list_models(database: Database, question: UsageQuestion) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 from gateway.errors import Forbidden, NotFound
 from gateway.surfaces.console.explore_pages import link_bars
 from gateway.surfaces.console.explore_questions import ask, read_choices
-from gateway.surfaces.console.grouping import GroupingScope, find_tag
+from gateway.surfaces.console.grouping import GROUPS, GroupingScope, find_tag, read_filters
 from gateway.surfaces.console.page_calls import PageCall
 from gateway.surfaces.console.plots import FAILED, FAILED_CLASS, build_plot
 from gateway.surfaces.console.shown_figures import round_count
@@ -24,7 +24,9 @@ def plot_requests(call: PageCall, chosen: Mapping[str, str]) -> dict[str, Any] |
     statistics lack or cannot combine, and without any request."""
     if not chosen.keys() <= {*PLACES, *COUNTED, "timeRange"} or chosen.get("model", "/").count("/") != 1:
         return None
-    wanted = {"measure": "requests", "compare": "none", "timeRange": DEFAULT_RANGE, **chosen}
+    # Grouped by what a filter is about, which the statistics answer at once.
+    group = next((one.group for one in read_filters(chosen) if GROUPS[one.group].family), "model")
+    wanted = {"measure": "requests", "compare": "none", "timeRange": DEFAULT_RANGE, "groupBy": group, **chosen}
     choices = read_choices(call.visitor, wanted)
     if len(choices.filters) < sum(name in chosen for name in COUNTED):
         return None
@@ -34,6 +36,8 @@ def plot_requests(call: PageCall, chosen: Mapping[str, str]) -> dict[str, Any] |
         return None
     tag = find_tag(choices.group, "", choices.filters, "")
     question = ask(call.visitor, choices, scope, GroupingScope(call.visitor, scope.keys, tag))
+    if question.crossed is not None:  # it would be summed from single requests, each time that the list is opened
+        return None
     steps = read_totals(call.services.store.database, question)
     sums = [steps.get(label, NO_ACTIVITY) for label in question.bars.padding]
     total = sum(one.requests for one in sums)

@@ -96,6 +96,11 @@ class UsageQuestion(Struct, frozen=True):
     crossed: CrossScope | None = None
 
     @property
+    def is_of_rows(self) -> bool:
+        """Return whether single requests are summed, which takes seconds for many of them."""
+        return self.crossed is not None or (self.against is not None and self.against.crossed is not None)
+
+    @property
     def is_of_owners(self) -> bool:
         """Return whether rows belong to keys or projects."""
         return self.dimension in OF_OWNERS and self.held is None
@@ -152,7 +157,7 @@ class UsagePart(NamedTuple):
 
 def read_usage(database: Database, question: UsageQuestion) -> PeriodUsage:
     """Return the figures of the page. Unavailable, CrossUnavailable."""
-    if question.crossed is not None or (question.against is not None and question.against.crossed is not None):
+    if question.is_of_rows:
         return from_store(database, lambda: _read(database, question))
     return at_once(database, lambda: _read(database, question))
 
@@ -191,15 +196,21 @@ def _compare_usage(
     tags: Sequence[str],
 ) -> PeriodUsage:
     """Return the usage of a period together with that of the comparison."""
-    before, line, names_before = ActivityFigures(), Steps(), {}
+    before, line, names_before = ActivityFigures(), Steps(), dict[NameKey, NamedUsage]()
     earlier, other = question.earlier, question.against or question
-    if earlier is not None:
-        line = _read_totals(database, other, earlier)
-        for figures in line.values():
-            before.add(figures)
     # Sessions are not compared by name: few last longer than a period.
-    if earlier is not None and line and question.names_compared and not question.is_of_sessions:
-        names_before = _sum_names(other, _read_parts(database, other, earlier.whole(), tags))
+    by_name = question.names_compared and not question.is_of_sessions
+    if earlier is not None and other.crossed is not None:  # reading single requests takes long: once for both
+        parts = _read_parts(database, other, earlier, tags)
+        line = _add_up((part.label, part.figures) for part in parts)
+        names_before = _sum_names(other, parts) if by_name else {}
+    elif earlier is not None:
+        line = _read_totals(database, other, earlier)
+        names_before = (
+            _sum_names(other, _read_parts(database, other, earlier.whole(), tags)) if by_name and line else {}
+        )
+    for figures in line.values():
+        before.add(figures)
     series = _list_series(question, totals, bars)
     return PeriodUsage(totals, names, series, before, names_before, _list_line(question, line))
 

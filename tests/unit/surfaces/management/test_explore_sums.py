@@ -8,7 +8,9 @@ from datetime import UTC, date, datetime, timedelta
 from html import unescape
 from urllib.parse import quote, urlencode
 
+import gevent
 import pytest
+from gevent.event import Event
 from support.console import open_page
 from support.management import Tenants
 from support.usage import insert_rows, usage_row
@@ -17,8 +19,10 @@ from gateway.clock import DAY_US, SECOND_US
 from gateway.metering.models import CACHED, CREDITS, SETTLEMENT
 from gateway.metering.usage_table import UsageRecord, raw_id
 from gateway.money import NANO, parse_usd
+from gateway.store.database import Database
 from gateway.surfaces.console.grouping import GROUPS, split_groups
 from gateway.surfaces.console.usage_measures import MEASURES
+from gateway.surfaces.console.usage_reader import PeriodUsage, UsageQuestion, read_usage
 
 pytestmark = pytest.mark.slow
 
@@ -243,10 +247,43 @@ def test_a_combination_that_cannot_be_summed_says_why(used: Tenants, monkeypatch
     query = urlencode({**PERIOD, "groupBy": "model", "splitBy": "error"})
     status, answer = used.call("GET", f"/activity/explore?{query}", used["acme owner"])
     assert status == 400 and "at most 10" in answer["message"]
+    assert 'id="histogram"' not in open_page(used, used["acme owner"], "/console/logs?provider=openai&session=first")
+    monkeypatch.undo()
+    monkeypatch.setattr("gateway.metering.cross_sums.MAX_GROUPS", 10)
+    assert "more than 10 sums" in read(used, groupBy="model", splitBy="error")
     monkeypatch.undo()
     monkeypatch.setattr("gateway.metering.cross_sums.rows_begin_us", lambda database: used.services.clock.now_us())
     page = read(used, groupBy="model", splitBy="error")
     assert f"are stored since {TODAY + timedelta(days=1)}" in page or f"are stored since {TODAY}" in page
+
+
+def test_many_people_who_sum_single_requests_leave_room_for_others(
+    used: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, running, most = Event(), 0, 0
+    path = f"/activity/explore?{urlencode({**PERIOD, 'groupBy': 'model', 'splitBy': 'error'})}"
+
+    def sum_slowly(database: Database, question: UsageQuestion) -> PeriodUsage:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        slow.wait(10)
+        running -= 1
+        return read_usage(database, question)
+
+    owners = [used["acme owner"], used["acme developer"], used["acme colleague"], used["rival owner"]]
+    waiting = used.services.background.row_sums
+    monkeypatch.setattr(waiting, "_max_waiting", 1)
+    monkeypatch.setattr("gateway.surfaces.console.explore_questions.read_usage", sum_slowly)
+    asked = [gevent.spawn(used.call, "GET", path, person) for person in owners]
+    gevent.joinall(asked, timeout=2, count=1)
+    assert sorted(one.value[0] for one in asked if one.value is not None) == [529], "the fourth one"
+    refused = next(person for person, one in zip(owners, asked, strict=True) if one.value is not None)
+    late = open_page(used, refused, f"/console{path.removeprefix('/activity')}")
+    assert "Try again in some seconds" in late
+    slow.set()
+    gevent.joinall(asked, raise_error=True)
+    assert sorted(one.value[0] for one in asked) == [200, 200, 200, 529] and most == 2
 
 
 def open_raw(tenants: Tenants, **query: str) -> str:

@@ -17,9 +17,13 @@ from support.management import Person, Tenants
 from support.usage import insert_rows, usage_row
 
 from gateway.accounts import view_subscriptions
-from gateway.clock import DAY_US, SECOND_US
+from gateway.accounts.view_subscriptions import ViewSubscription
+from gateway.clock import DAY_US, MINUTE_US, SECOND_US
+from gateway.errors import Overloaded, Unavailable
 from gateway.metering.usage_table import UsageRecord, raw_id
 from gateway.money import NANO, round_usd
+from gateway.runtime.fair_threads import QueueFull
+from gateway.telemetry.weekly_views import ComposedView
 
 BASE = "http://localhost"
 NOW = datetime.now(UTC)
@@ -295,3 +299,36 @@ def test_a_missed_week_is_sent_late_and_once(site: Tenants, post_office: FakeSmt
         run(site)
     assert len(post_office.deliveries) == 1
     assert view_subscriptions.find(database, made["id"]).next_at_us > database.now_us()
+
+
+@pytest.mark.parametrize("fault", [Unavailable("It takes too long."), QueueFull(), Overloaded("Busy.")])
+def test_a_view_that_cannot_be_read_at_the_moment_does_not_keep_others_waiting(
+    site: Tenants, post_office: FakeSmtp, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    developer, database = site["acme developer"], site.services.store.database
+    first, second = (subscribe(site, developer, save(site, developer, name=name))["id"] for name in ("One", "Two"))
+    views = site.services.telemetry.weekly_views
+    compose = views.compose
+
+    def read(subscription: ViewSubscription) -> ComposedView:
+        if subscription.id == first:
+            raise fault
+        return compose(subscription)
+
+    def make_due(ident: str, ago_us: int) -> None:
+        sql = "UPDATE view_subscription SET next_at = ? WHERE id = ?"
+        database.change_rows(sql, (database.now_us() - ago_us, ident))
+
+    monkeypatch.setattr(views, "compose", read)
+    monkeypatch.setattr(view_subscriptions, "MAX_DUE", 1)
+    make_due(first, 9 * MINUTE_US)
+    make_due(second, MINUTE_US)
+    run(site)
+    run(site)
+    assert len(post_office.deliveries) == 1, "the second one"
+    after = view_subscriptions.find(database, first)
+    assert after.problem and after.next_at_us > database.now_us()
+    monkeypatch.undo()
+    make_due(first, 0)
+    run(site)
+    assert len(post_office.deliveries) == 2 and not view_subscriptions.find(database, first).problem
