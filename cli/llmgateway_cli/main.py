@@ -43,6 +43,7 @@ COMMANDS: dict[str, CommandEntry] = {
     "routes": CommandEntry("llmgateway_cli.commands.routes", "routes", "Set and publish rules that choose models."),
     "guardrails": CommandEntry("llmgateway_cli.commands.guardrails", "guardrails", "Add and test rules for texts."),
     "views": CommandEntry("llmgateway_cli.commands.views", "views", "Save views, let them be sent each week."),
+    "shares": CommandEntry("llmgateway_cli.commands.shares", "shares", "Show requests and sessions to colleagues."),
     "usage": CommandEntry("llmgateway_cli.commands.usage", "usage", "Show usage and cost."),
     "models": CommandEntry("llmgateway_cli.commands.models", "models", "List models, with prices and capabilities."),
     "launch": CommandEntry("llmgateway_cli.commands.launch", "launch", "Start a coding agent that uses the gateway."),

@@ -163,6 +163,8 @@ def _conditions(filters: LogFilter) -> tuple[list[str], dict[str, str]]:
         params["source"] = filters.source
     if filters.failed or (filters.status >= 400 and filters.status != Cancelled.status):
         conditions.append("error != ''")
+    conditions += ["error = ''"] if filters.no_error else []
+    conditions += ["session = ''"] if filters.no_session else []
     conditions += [f"duration_ms >= {int(filters.min_ms)}"] if filters.min_ms else []
     conditions += [f"cost_nusd >= {int(filters.min_nusd)}"] if filters.min_nusd else []
     for number, (tag, value) in enumerate(filters.tags):

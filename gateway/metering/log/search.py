@@ -108,7 +108,7 @@ class LogFilter(NamedTuple):
     provider/model. `provider`, `model` and `error` match when any attempt matches. All `tags` must be present. Requests
     arrived within [from_us, to_us), to the millisecond. `retained`: only requests with a stored payload; `session`:
     only those of an agent's session; `failed`: only those that failed. `min_ms` and `min_nusd`: any attempt took, or
-    cost, at least so much."""
+    cost, at least so much. `no_error`: any attempt was answered; `no_session`: only ones outside of sessions."""
 
     model: str = ""
     provider: str = ""
@@ -125,6 +125,8 @@ class LogFilter(NamedTuple):
     min_ms: int = 0
     min_nusd: int = 0
     operation: str = ""
+    no_error: bool = False
+    no_session: bool = False
 
 
 class LogPage(NamedTuple):
@@ -328,7 +330,7 @@ def _sources(scope: LogScope, filters: LogFilter) -> list[_Source]:
 
 def _tables(filters: LogFilter) -> tuple[str, ...]:
     """Return the tables that can contain matches: usage rows, log entries, or both."""
-    if filters.min_ms or filters.min_nusd:
+    if filters.min_ms or filters.min_nusd or filters.no_error or filters.no_session:
         return ("usage",)
     if filters.status in range(400, 500) and filters.status != Cancelled.status:
         return ("log_entry",)
@@ -359,14 +361,10 @@ def _more(table: str, filters: LogFilter, driver: str, both: bool) -> list[Condi
     more: list[Condition] = [(f"{column} = ?", (value,)) for column, value in equal.items() if value is not None]
     model = "" if driver == "error" else filters.model
     if table == "log_entry":
-        if model and both:
-            more.append(("asked = ?", (model,)))
-        if filters.status:
-            more.append(("status = ?", (filters.status,)))
-        if filters.failed:
-            more.append(("status >= 400", ()))
-        return more
-    if filters.status >= 400 or filters.failed:
+        return more + _more_of_entries(filters, model if both else "")
+    more += [("session IS NULL", ())] if filters.no_session else []
+    failed = filters.status >= 400 or filters.failed
+    if failed:
         more.append(("error IS NOT NULL", ()))
     elif filters.min_nusd and not driver:
         return [*more, ("cost_nusd >= ?", (filters.min_nusd,))]
@@ -377,6 +375,17 @@ def _more(table: str, filters: LogFilter, driver: str, both: bool) -> list[Condi
     elif model:
         provider, _, name = model.partition("/")
         more.append(("(asked = ? OR served = ? OR provider = ? AND served = ?)", (model, model, provider, name)))
+    elif filters.no_error and not driver and not failed:
+        more.append(("error IS NULL", ()))
+    return more
+
+
+def _more_of_entries(filters: LogFilter, model: str) -> list[Condition]:
+    more: list[Condition] = [("asked = ?", (model,))] if model else []
+    if filters.status:
+        more.append(("status = ?", (filters.status,)))
+    if filters.failed:
+        more.append(("status >= 400", ()))
     return more
 
 
@@ -409,5 +418,7 @@ def is_met(record: LoggedRequest, filters: LogFilter) -> bool:
         and (not filters.tags or set(filters.tags) <= set(record.tags.items()))
         and (not filters.retained or record.payload is not None)
         and (not filters.session or record.session == filters.session)
+        and (not filters.no_session or (bool(attempts) and not record.session))
+        and (not filters.no_error or any(not attempt.error for attempt in attempts))
         and (filters.from_us is None or record.request >= first_id(filters.from_us))
     )

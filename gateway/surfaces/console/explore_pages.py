@@ -29,6 +29,7 @@ from gateway.surfaces.console.explore_views import (
 )
 from gateway.surfaces.console.grouping import (
     GROUPS,
+    PARAMETERS,
     GroupingScope,
     families_of,
     split_groups,
@@ -287,7 +288,7 @@ def _link_names(
     for row in rows:
         filters = row["named"].filters
         row["query"] = row["narrow"] = ""
-        if filters:
+        if filters and filters.keys() <= PARAMETERS:
             row["narrow"] = _write_query(narrow, **filters)
         if filters and "team" not in {**filters, **logs}:
             row["query"] = _write_query({**filters, **logs, **filters})

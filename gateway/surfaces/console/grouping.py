@@ -32,6 +32,8 @@ ALL_OTHERS = "All others"
 ATTRIBUTE = "attribute"
 PAIR = " · "  # between the names of two groups
 
+NONE: Mapping[str, str] = {}  # no filters
+
 Values = tuple[Any, ...]  # of a row
 
 
@@ -105,7 +107,7 @@ def _by_app(scope: GroupingScope) -> Namer:
 
 
 def _by_session(scope: GroupingScope) -> Namer:
-    return lambda values: _name_value(values[0], NO_SESSION, {"session": values[0]})
+    return lambda values: _name_value(values[0], NO_SESSION, {"session": values[0]}, {"noSession": "true"})
 
 
 def _by_tag(scope: GroupingScope) -> Namer:
@@ -128,19 +130,20 @@ def _by_operation(scope: GroupingScope) -> Namer:
 
 
 def _by_error(scope: GroupingScope) -> Namer:
-    return lambda values: _name_value(values[0], NO_ERROR, {"errorCode": values[0]})
+    return lambda values: _name_value(values[0], NO_ERROR, {"errorCode": values[0]}, {"noError": "true"})
 
 
 def _by_attribute(scope: GroupingScope) -> Namer:
     return lambda values: _name_value(values[0], NO_ATTRIBUTE, {})
 
 
-def _name_value(value: str, missing: str, filters: Mapping[str, str]) -> GroupName:
-    """Return the name of a session or of a tag's value; those beyond the most expensive have one name."""
+def _name_value(value: str, missing: str, filters: Mapping[str, str], without: Mapping[str, str] = NONE) -> GroupName:
+    """Return the name of a session or of a tag's value; those beyond the most expensive have one name. `without` are
+    the filters of the request log for usage without a value."""
     if value == OTHER:
         return GroupName(OTHER, ALL_OTHERS)
     if not value:
-        return GroupName("", missing)
+        return GroupName("", missing, without)
     return GroupName(value, value, filters)
 
 
@@ -296,6 +299,9 @@ FILTERS = (
     UsageFilter("metadata", "tag"),
 )
 MAX_VALUE_LENGTH = 400
+
+
+PARAMETERS = {"projectId", "apiKeyId", *(one.parameter for one in FILTERS)}  # all that restrict usage
 
 
 def read_filters(arguments: Mapping[str, str]) -> dict[UsageFilter, str]:

@@ -53,7 +53,13 @@ FURTHER_FILTERS = {
     "to": ("Before (UTC)", "2026-02-01"),
 }
 # The filters that a click sets or removes.
-CHIPS = (("Failed", "failed", "true"), ("Slow", "minDurationMs", "10000"), ("Expensive", "minCost", "0.1"))
+CHIPS = (
+    ("Failed", "failed", "true"),
+    ("Answered", "noError", "true"),
+    ("No session", "noSession", "true"),
+    ("Slow", "minDurationMs", "10000"),
+    ("Expensive", "minCost", "0.1"),
+)
 PERIODS = {"1h": "Last hour", "24h": "Last 24 hours", "7d": "Last 7 days", "30d": "Last 30 days"}
 NO_NAMES: Mapping[str, str] = {}
 FILTERS = tuple(field.data_key or name for name, field in LogsQuery().fields.items())

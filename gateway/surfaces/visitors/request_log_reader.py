@@ -47,6 +47,8 @@ class LogsQuery(Body):
     session = TextField(1, 64)
     retained = QueryFlag(load_default="false")
     failed = QueryFlag(load_default="false")
+    noError = QueryFlag(load_default="false")
+    noSession = QueryFlag(load_default="false")
     minDurationMs = QueryInteger(1, MAX_DURATION_MS, about="An upstream call took at least so many milliseconds.")
     minCost = Usd(about="An upstream call cost at least so many US dollars.")
     timeRange = OneOf(tuple(RANGES))
@@ -84,6 +86,8 @@ def filter_of(fields: Mapping[str, Any], inbound: Inbound, now_us: int) -> LogFi
         retained=fields.get("retained") == "true",
         session=fields.get("session", ""),
         failed=fields.get("failed") == "true",
+        no_error=fields.get("noError") == "true",
+        no_session=fields.get("noSession") == "true",
         min_ms=fields.get("minDurationMs", 0),
         min_nusd=fields.get("minCost") or 0,
     )

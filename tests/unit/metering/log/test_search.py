@@ -74,6 +74,28 @@ def test_a_model_is_found_by_its_requested_and_its_served_name(database) -> None
     assert found(database, LogFilter(model="vendor/large")) == [] == found(database, LogFilter(provider="ven"))
 
 
+def test_requests_without_an_error_or_a_session_are_found(database) -> None:
+    fill(
+        database,
+        [
+            attempt(1),
+            attempt(2, session="review"),
+            attempt(3, error="timeout", status=0),
+            attempt(4, error="timeout", status=0, provider="first"),
+            attempt(4, attempt=1),
+            attempt(5, session="review", provider="other"),
+            entry(6, status=402),
+        ],
+    )
+    assert found(database, LogFilter(no_error=True)) == [5, 4, 2, 1]
+    assert found(database, LogFilter(no_session=True)) == [4, 3, 1]
+    assert found(database, LogFilter(no_error=True, no_session=True)) == [4, 1]
+    assert found(database, LogFilter(no_error=True, provider="other")) == [5]
+    assert found(database, LogFilter(no_error=True, error="timeout")) == [4]
+    assert found(database, LogFilter(no_session=True, session="review")) == []
+    assert found(database, LogFilter(no_session=True, failed=True)) == [3]
+
+
 def test_requests_are_found_by_their_operation(database) -> None:
     fill(database, [attempt(1, operation="embeddings"), attempt(2), entry(3, operation="embeddings")])
     assert found(database, LogFilter(operation="embeddings")) == [3, 1]

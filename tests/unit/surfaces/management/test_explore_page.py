@@ -160,12 +160,14 @@ def test_the_csv_has_the_groups_filters_and_period_of_the_page(used: Tenants) ->
         ("model", "sandbox/sandbox-echo", "/console/logs?model=sandbox%2Fsandbox-echo&from=20"),
         ("project", "Default", "/console/logs?projectId=proj_"),
         ("user", "developer@acme.example", "/console/logs?userId=user_"),
+        ("error", "No error", "/console/logs?noError=true&from=20"),
+        ("session", "No session", "/console/logs?noSession=true&from=20"),
     ],
 )
 def test_each_name_leads_to_the_requests_behind_it(used: Tenants, group: str, name: str, link: str) -> None:
     page = read(used, used["acme owner"], f"?groupBy={group}")
     assert requests_of(page) == 3
-    [path] = re.findall(rf'{name}</a></td>\s*<td[^>]*><a href="http://localhost([^"]*)"', page)
+    [path] = re.findall(rf'{name}(?:</a>)?</td>\s*<td[^>]*><a href="http://localhost([^"]*)"', page)
     assert path.startswith(link)
     found = used.client.get(path, headers=cookie(used["acme owner"])).text
     assert found.count('class="open"') == (2 if group == "user" else 3)
