@@ -243,7 +243,8 @@ class Executor(Generic[R]):
         outcome = context.outcome = Outcome(
             request, route_plan.plan.resolution.provider or None, rate_limits=settlement.rate_limits
         )
-        if route_plan.plan.parts:
+        if route_plan.chosen:
+            context.noted = True
             outcome.names = route_plan.names
         return Run(
             context=context,

@@ -92,6 +92,8 @@ class FreeAnswers:
         attempt.first_at = attempt.started
         if shared.context.payload is not None:
             shared.context.payload.forget()
+        if shared.route_plan.chosen:
+            shared.context.noted = True
         requested = shared.route_plan.plan.resolution.provider or None
         outcome = shared.context.outcome = Outcome(
             shared.request, requested, attempts=[attempt], cached=True, origin=origin, names=shared.route_plan.names

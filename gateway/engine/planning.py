@@ -98,7 +98,8 @@ class RoutePlan:
     `remembered`: the provider that answers is remembered for the session or the project. `adapts`: some mapping needs
     an adapted request, which `fittings` (by mapping key) makes. `json_by_prompt`: some mapping has no JSON mode, and
     gets an instruction in the prompt instead. `chance`: the probability of a random choice per request. `model`: the id
-    of the first model. `others`: the names and ids of the further models that the caller listed.
+    of the first model. `others`: the names and ids of the further models that the caller listed. `chosen`: the name
+    that was requested does not say which model serves.
     """
 
     plan: Plan
@@ -113,6 +114,7 @@ class RoutePlan:
     chance: float = field(init=False)
     model: str = field(init=False)
     others: tuple[str, ...] = field(init=False)
+    chosen: bool = field(init=False)
 
     def __post_init__(self) -> None:
         # Computed here and not on access, because one plan may serve many requests.
@@ -123,6 +125,7 @@ class RoutePlan:
         self.chance = exploration_chance(self.plan)
         self.model = self.plan.first.candidate.model.id
         self.others = other_models(self.plan)
+        self.chosen = bool(self.plan.parts) or self.plan.resolution.kind == "auto"
         self.fittings = {}
         for scored in self.plan.order:
             lacking = scored.entry.lacking

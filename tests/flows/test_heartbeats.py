@@ -88,6 +88,19 @@ def test_the_default_breaks_silence_within_ten_seconds(settings: Callable[..., S
     assert settings().timeouts.heartbeat_s < 10
 
 
+@pytest.mark.parametrize(("silence_s", "named"), [(0.0, True), (0.5, False)])
+def test_headers_that_go_out_before_an_answer_name_no_model_of_a_route(
+    patient: LocalGateway, upstream: FakeOpenAI, silence_s: float, named: bool
+) -> None:
+    upstream.script(Answer("At last.", silence_s=silence_s))
+    headers = {"Authorization": f"Bearer {patient.key}"}
+    body = {"model": "smart", "messages": HELLO, "stream": True}
+    with httpx.stream("POST", f"{patient.url}/chat/completions", json=body, headers=headers, timeout=20) as answer:
+        told = [name in answer.headers for name in ("x-llmgateway-model", "x-llmgateway-smart-model")]
+        assert told == [named, named] and answer.headers["x-llmgateway-route"].startswith("smart;")
+        assert '"used_provider":"openai"' in answer.read().decode()
+
+
 @pytest.mark.parametrize(("silence_s", "named"), [(0.0, "openai"), (0.5, None)])
 def test_headers_that_go_out_before_an_answer_name_no_provider(
     patient: LocalGateway, upstream: FakeOpenAI, silence_s: float, named: str | None

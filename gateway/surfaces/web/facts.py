@@ -33,7 +33,7 @@ NO_RARE_COSTS = dict.fromkeys((*ALWAYS_DETAILED, "data_storage_cost"), 0.0)
 HEADER_LENGTH = 2000  # servers and proxies reject response headers beyond some kilobytes
 CostDetails = Annotated[dict[str, float], Meta(title="CostDetails")]
 
-OF_SERVING = ("x-llmgateway-provider", "x-llmgateway-model", ATTEMPTS)
+OF_SERVING = ("x-llmgateway-provider", "x-llmgateway-model", "x-llmgateway-smart-model", ATTEMPTS)
 
 
 class AnswerCost(TypedDict):
@@ -236,9 +236,10 @@ def _as_header(warnings: list[str]) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def _notes(context: RequestContext, model: str) -> list[Header]:
-    """Return the headers that tell of limits and of a route; `model` served."""
-    headers = []
+def _notes(facts: Facts, model: str) -> list[Header]:
+    """Return the headers that tell of the model that served, of limits and of a route; `model` is its id."""
+    context = facts.context
+    headers = [("x-llmgateway-model", facts.served)]
     route = context.route
     if route is not None:
         headers.append(("x-llmgateway-route", _as_header([route.label])))
@@ -264,14 +265,12 @@ def headers_before_record(facts: Facts, clock: Clock, *, streamed: bool = False)
     attempts = outcome.attempts
     target = attempts[-1].target
     headers = [("x-llmgateway-provider", target.provider.id), (ATTEMPTS, str(len(attempts)))]
-    if outcome.names:
-        headers.append(("x-llmgateway-model", facts.served))
     if outcome.cached:
         headers.append(("x-llmgateway-cache", "HIT"))
     if outcome.warnings:
         headers.append(("x-llmgateway-warnings", _as_header(facts.warnings)))
-    if facts.context.noted:
-        headers += _notes(facts.context, target.mapping.model)
+    if facts.context.noted or outcome.warnings:  # a warning may tell that another model served
+        headers += _notes(facts, target.mapping.model)
     if outcome.rate_limits:
         headers += rate_limits.headers(outcome.rate_limits, clock.now_us())
     if streamed:
