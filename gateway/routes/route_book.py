@@ -112,6 +112,8 @@ class RouteBook:
         return self._routes_of(organization_id).teams.get(member_id, NO_TEAMS)
 
     def _routes_of(self, organization_id: str) -> OrganizationRoutes:
+        # A change may be known while callbacks of others, which read the store, still delay `_renew`.
+        self._stale = self._stale or self._version < self._control.version
         organizations = self._read_names(self._control.version) if self._stale else self._organizations
         if organization_id not in organizations:
             return NO_ROUTES

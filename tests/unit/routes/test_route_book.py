@@ -1,5 +1,6 @@
 """Published routes act on every node within a second, and cost nothing where there are none."""
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -75,6 +76,53 @@ def test_published_version_acts_on_the_other_node_when_the_change_returns(
     assert two.models_of(organization) == ("a",)
     route_changes.delete_route(one.database, one.control, organization, "house", **ACTOR)
     assert two.models_of(organization) == () and "dynamic/house" not in two.book.names
+
+
+def test_other_listeners_of_changes_do_not_keep_an_old_version_in_force(
+    database_url: str, open_store: Callable[..., Database], clock: Clock
+) -> None:
+    store = open_store(database_url)
+    store.bind()
+    control = Control(store, clock, node="one")
+    held = Event()
+    control.on_change(lambda version: held.wait(5))  # another listener, which reads a store that is slow
+    book = RouteBook(store, control)
+    organization = organizations.create_organization(store, Control.observer(store), "Acme", **ACTOR).id
+
+    observer = Control.observer(store)
+
+    def put(model: str) -> None:
+        document = read_document({"otherwise": model})
+        route_changes.put_route(store, observer, organization, "house", document, (), "", **ACTOR)
+
+    def publish() -> None:
+        route_changes.publish_route(store, observer, organization, "house", None, **ACTOR)
+
+    def await_change() -> None:
+        version, until = observer.check(), time.monotonic() + 4
+        while control.version < version and time.monotonic() < until:
+            gevent.sleep(0.01)
+        assert control.version == version
+
+    def used() -> tuple[str, ...]:
+        route = book.find(organization, "proj_1", "dynamic/house")
+        return () if route is None else route.otherwise.models
+
+    held.set()
+    put("a")
+    publish()
+    put("b")
+    control.start()
+    try:
+        await_change()
+        assert used() == ("a",)
+        held.clear()
+        publish()
+        await_change()
+        assert used() == ("b",) and not held.is_set()
+    finally:
+        held.set()
+        control.stop()
 
 
 def test_names_call_the_route_of_their_organization_and_project_alone(
