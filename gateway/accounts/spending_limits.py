@@ -20,7 +20,7 @@ from gateway.limits.budgets import pack_thresholds
 from gateway.limits.limit_book import COLUMNS, OF_ANY_SUBJECT, rule_of
 from gateway.limits.limit_members import insert_share
 from gateway.limits.limit_rules import LimitRule
-from gateway.limits.limit_states import MAX_SORTED, MemberState, read_states
+from gateway.limits.limit_states import MAX_SORTED, MemberState, read_single_states, read_states
 from gateway.limits.models import LimitRequest, LimitRow
 from gateway.limits.owned_limits import OwnedLimit, find_owned, list_owned
 from gateway.limits.owned_rows import OwnedName, keep_actions, parse_owned, raise_terms
@@ -113,9 +113,19 @@ class SpendingLimits:
         """Return the limits of any subject with their states, by name; those of a part follow the name `after`."""
         return self._database.read(partial(self._list, organization_id, part=part))
 
-    def list_owned(self, organization_id: str, kinds: Iterable[str], after: str, maximum: int) -> list[LimitInfo]:
-        """Return the limits that belong to owners of these kinds with ids after `after`, by id. A long query."""
-        found = self._database.view(partial(list_owned, self._database, organization_id, kinds, after, maximum))
+    def list_rules(self, organization_id: str) -> list[LimitRule]:
+        """Return the limits of any subject without their states, by name."""
+        sql = f"SELECT {COLUMNS} FROM limits WHERE organization = ? AND {OF_ANY_SUBJECT} ORDER BY name LIMIT ?"
+        rows = self._database.read(partial(self._database.fetch, sql, (organization_id, MAX_LIMITS)))
+        return [rule_of(row) for row in rows]
+
+    def list_owned(
+        self, organization_id: str, kinds: Iterable[str], after: str, maximum: int, used_percent: int = 0
+    ) -> list[LimitInfo]:
+        """Return the limits that belong to owners of these kinds with ids after `after`, by id; with `used_percent`,
+        those of which so much is used or held. A long query."""
+        query = partial(list_owned, self._database, organization_id, kinds, after, maximum, used_percent)
+        found = self._database.view(query)
         return [_info_of(one, organization_id) for one in found]
 
     def find(self, organization_id: str, name: str) -> LimitInfo:
@@ -348,9 +358,13 @@ class SpendingLimits:
         rows = self._database.fetch(sql, (organization_id, name, name, part.after, part.limit or MAX_LIMITS))
         now = self._database.now_us()
         infos = []
+        single = [rule_of(tuple(columns)).id for _, _, count, _, _, *columns in rows if count <= 1 and not name]
+        known = read_single_states(self._database, single, now)
         for raise_nusd, until, count, top, created, *columns in rows:
             rule = rule_of(tuple(columns))
-            if name or count <= MAX_SORTED or not (states := read_states(self._database, rule, now, budget=top)):
+            if count <= 1 and not name:
+                states = known.get(rule.id, ())
+            elif name or count <= MAX_SORTED or not (states := read_states(self._database, rule, now, budget=top)):
                 states = read_states(self._database, rule, now, MAX_SHOWN_MEMBERS if name else 1)
             infos.append(LimitInfo(rule, organization_id, int(raise_nusd), until, int(count), created, states))
         return infos

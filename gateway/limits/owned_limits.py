@@ -39,6 +39,7 @@ SESSIONS = (
     "LEFT JOIN limits y ON y.id = x.id || ':{part}' AND y.limit_nusd = s.{part}_nusd "
     "WHERE {place} AND s.{part}_nusd IS NOT NULL "
 )
+USED = "AND b.settled_nusd + b.leased_nusd >= b.limit_nusd / 100 * {percent} "
 AFTER = "AND x.id || ':{part}' > ? ORDER BY x.id || ':{part}' LIMIT ?"
 ONE = "AND x.id = ?"
 
@@ -57,15 +58,19 @@ class OwnedLimit(NamedTuple):
 
 
 def list_owned(
-    database: Database, organization_id: str, kinds: Iterable[str], after: str, maximum: int
+    database: Database, organization_id: str, kinds: Iterable[str], after: str, maximum: int, used_percent: int = 0
 ) -> list[OwnedLimit]:
-    """Return the limits of owners of these kinds with ids after `after`, by id. Inside a read."""
+    """Return the limits of owners of these kinds with ids after `after`, by id. With `used_percent`, all are among them
+    of which so much is used or held, and none of a session. Inside a read."""
     now = database.now_us()
     values = (organization_id, after, maximum)
+    end = USED.format(percent=used_percent) + AFTER if used_percent else AFTER
     found = []
     for kind in PARTS.keys() & set(kinds):
         for part in PARTS[kind]:
-            rows = database.fetch(_select(kind, part, AFTER), values)
+            if used_percent and part in PER_SESSION:
+                continue
+            rows = database.fetch(_select(kind, part, end), values)
             found.append([_read(kind, part, row, now) for row in rows])
     return list(islice(merge(*found, key=attrgetter("id")), maximum))
 

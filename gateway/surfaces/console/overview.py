@@ -190,10 +190,11 @@ def find_own_limits(visitor: Visitor, keys: Iterable[KeyInfo]) -> list[tuple[str
     for organization_id, membership in visitor.memberships.items():
         teams = {team.id for team in list_teams(store.database, organization_id) if membership.id in team.member_ids}
         own = {"organization": {organization_id}, "member": {membership.id}, "team": teams}
-        for info in SpendingLimits(store.database, store.control).list_limits(organization_id):
-            subjects = info.rule.subjects
-            if all(one.kind in own and (one.each or one.value in own[one.kind]) for one in subjects):
-                limits.append((f"{info.rule.name} {organization_id}", info.rule.name))
+        limits += [
+            (f"{rule.name} {organization_id}", rule.name)
+            for rule in SpendingLimits(store.database, store.control).list_rules(organization_id)
+            if all(one.kind in own and (one.each or one.value in own[one.kind]) for one in rule.subjects)
+        ]
         own_keys = [key.id for key in keys if key.member_id == membership.id and key.state == "active"]
         owners = [membership.id, *teams, *own_keys[:TOP]]
         found = store.database.read(partial(list_of_owners, store.database, organization_id, owners))

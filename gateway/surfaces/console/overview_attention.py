@@ -34,7 +34,7 @@ SHORT_LIVED_US = 2 * DAY_US  # keys that were made to end soon need nobody's att
 CALLBACK_DAYS = 7
 UNUSUAL_DAYS = 2
 KINDS = ("member", "team", "project")  # owners whose limits are looked at, beside keys
-MAX_LIMITS = 300  # of these owners in an organization
+MAX_LIMITS = 300  # of these owners in an organization, of which most is used
 MAX_OF_KIND = 3  # lines of one kind; the rest is one line
 PROVIDER_KEYS = "/console/providers/keys"
 BUDGETS = "/console/budgets"
@@ -135,10 +135,12 @@ def find_raise_requests(visitor: Visitor) -> list[AttentionItem]:
     for organization_id in visitor.memberships:
         if not visitor.manages("limits:raise", organization_id):
             continue
+        requests = SpendingLimits(store.database, store.control).requests(organization_id)
+        if not requests:
+            continue
         people = {
             member.user_id: member.name or member.email for member in list_members(store.database, organization_id)
         }
-        requests = SpendingLimits(store.database, store.control).requests(organization_id)
         owners = {owned.owner for one in requests if (owned := parse_owned(one.name)) is not None}
         found = store.database.read(partial(list_of_owners, store.database, organization_id, owners))
         names = {limit.id: name_limit(limit) for limit in found}
@@ -165,7 +167,8 @@ def find_limits(visitor: Visitor) -> list[AttentionItem]:
     for organization_id in visitor.memberships:
         if not visitor.manages("limits:read", organization_id):
             continue
-        for info in (*limits.list_limits(organization_id), *limits.list_owned(organization_id, KINDS, "", MAX_LIMITS)):
+        used = limits.list_owned(organization_id, KINDS, "", MAX_LIMITS, NEAR_PERCENT)
+        for info in (*limits.list_limits(organization_id), *used):
             state = info.state
             limit = info.rule.amount_nusd if state.limit_nusd is None else state.limit_nusd
             if limit and state.used_nusd * 100 >= limit * NEAR_PERCENT:

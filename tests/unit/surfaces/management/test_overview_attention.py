@@ -181,3 +181,44 @@ def test_a_person_sees_their_own_sessions_alone(tenants: Tenants) -> None:
         assert "/console/sessions/own" in read(tenants, tenants[who])
         shown = read(tenants, tenants[who], "/sessions/own")
         assert f"session={name}" in shown and shown.count("/console/sessions/turns?") == 1
+
+
+def test_the_fullest_of_many_limits_is_found_with_few_statements(
+    tenants: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, database = tenants["acme owner"], tenants.services.store.database
+    now = tenants.services.clock.now_us()
+    many = overview_attention.MAX_LIMITS + 20
+
+    def fill() -> None:
+        for number in range(many):
+            team = f"team_{number:032x}"
+            values = (team, owner.organization_id, f"Team {number}", now)
+            database.execute("INSERT INTO team (id, organization_id, name, created_at) VALUES (?, ?, ?, ?)", values)
+            used = 9_500_000_000 if number == many - 1 else 0
+            database.execute(
+                "INSERT INTO budget (id, scope, scope_id, kind, limit_nusd, settled_nusd, leased_nusd, period, "
+                "generation) VALUES (?, 'team', ?, 'total', 10000000000, ?, 0, '', 0)",
+                (f"{team}:total", team, used),
+            )
+
+    database.write(fill)
+    asked: list[str] = []
+    fetch = type(database).fetch
+
+    def count(store: Any, sql: str, *values: Any) -> Any:
+        asked.append(sql)
+        return fetch(store, sql, *values)
+
+    monkeypatch.setattr(type(database), "fetch", count)
+    assert f"95 % of the limit of team Team {many - 1} ($10.00) is used." in texts(read(tenants, owner))
+    asked.clear()
+    read(tenants, owner)
+    before = len(asked)
+    for number in range(20):
+        path = f"/orgs/{owner.organization_id}/limits/shared-{number}"
+        tenants.ok("PUT", path, owner, {"subjects": ["organization"], "amount": "10"})
+    read(tenants, owner)
+    asked.clear()
+    read(tenants, owner)
+    assert len(asked) <= before + 3, asked
