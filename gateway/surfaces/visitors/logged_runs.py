@@ -25,6 +25,7 @@ from gateway.metering.payload_table import SENT_CUT
 from gateway.neutral.usage import Usage
 from gateway.runtime.loop_turns import low_priority_turn
 from gateway.runtime.threads import compute_if
+from gateway.surfaces.visitors.resent_requests import LEFT_OUT_OF_CHATS
 from gateway.worker.services import Services
 
 MAX_REQUESTS = 200
@@ -37,10 +38,6 @@ LARGE = 1 << 16
 CHAT_COMPLETIONS = "/v1/chat/completions"
 ENDPOINTS = (CHAT_COMPLETIONS, "/v1/responses", "/v1/messages")
 CHAT = "chat"
-# Members that belong to the old model, to its providers or to the way in which it was answered.
-LEFT_OUT = frozenset(
-    ("stream", "stream_options", "background", "models", "provider", "providers", "route", "fallbacks", "store")
-)
 METADATA = {"run": "logged requests"}
 
 
@@ -173,7 +170,7 @@ def _write_line(ident: str, sent: bytes, endpoint: str, model: str) -> bytes:
         body = None
     if not isinstance(body, dict):
         body = {}  # the check of the line says what is missing
-    body = {name: value for name, value in body.items() if name not in LEFT_OUT} | {"model": model}
+    body = {name: value for name, value in body.items() if name not in LEFT_OUT_OF_CHATS} | {"model": model}
     line = {"custom_id": ident, "method": "POST", "url": endpoint, "body": body}
     return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 

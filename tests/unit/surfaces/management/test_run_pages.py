@@ -8,6 +8,7 @@ from support.console import open_page, press_button
 from support.management import Person, Tenants
 
 from gateway.batches.batch_table import RUN_PREFIX
+from gateway.metering.log.search import LogFilter, LogScope
 from gateway.money import format_usd, parse_usd
 from gateway.surfaces.visitors import logged_runs
 
@@ -172,3 +173,14 @@ def test_a_run_without_an_own_key_gets_one_that_lasts_as_long_as_it_may_take(log
     assert key["apiKey"]["description"] == "Playground" and key["apiKey"]["kind"] == "customer"
     finish(logged)
     assert "completed" in open_page(logged, owner, f"{PATH}/{job.id}")
+
+
+def test_a_run_is_not_counted_for_the_end_users_of_its_requests(logged: Tenants) -> None:
+    owner, services = logged["acme owner"], logged.services
+    said = {"model": "sandbox-echo", "max_tokens": 20, "messages": [{"role": "user", "content": "For a customer"}]}
+    logged.ok("POST", "/v1/messages", owner.key.token, said | {"metadata": {"user_id": "customer-17"}})
+    services.store.journal.flush(60)
+    scopes = [LogScope(owner.project_id)]
+    requests = logged_runs.select(services, scopes, LogFilter(), 1, "/v1/messages").requests
+    (line,) = logged_runs.write_lines(services, requests, "/v1/messages", "sandbox-template")
+    assert b"For a customer" in line and b"customer-17" not in line
