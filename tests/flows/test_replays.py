@@ -291,3 +291,15 @@ def test_a_request_that_is_sent_again_is_not_counted_for_the_end_user_of_the_fir
     assert END_USER not in shown and "s-1" not in shown
     if name == "chat":
         assert not {"user", "metadata"} & owner.seed_of(ident)[0].keys()
+
+
+def test_the_highest_cost_of_several_prompts_is_that_of_all(owner: Owner) -> None:
+    bounds = []
+    for prompt in ("Once upon", ["Once upon"] * 8):
+        body = {"model": "sandbox-echo", "prompt": prompt, "max_tokens": 100}
+        ident = owner.call("/v1/completions", body, {}).headers["x-request-id"]
+        page = owner.open(f"/logs/{ident}/replay?model=sandbox-echo")
+        found = re.search(r'At most</dt><dd><span title="\$([0-9.]+)"', page)
+        assert found, page
+        bounds.append(round(float(found[1]) * 1e9))
+    assert bounds[1] == 8 * bounds[0] > 0

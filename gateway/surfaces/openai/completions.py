@@ -13,6 +13,7 @@ from msgspec import Meta, Struct, structs
 from msgspec.json import Decoder
 
 from gateway import ids
+from gateway.billing.batch_reservation import LineMeasured, MeasuredLine
 from gateway.billing.context import RequestContext
 from gateway.dialects.field_names import restate
 from gateway.engine.executor import Answer, StreamedAnswer
@@ -87,6 +88,8 @@ class PromptBatch:
     def generate(self) -> tuple[bytes, list[Header]]:
         """Return the body of the complete response, and its headers. An error of one prompt fails the call; completed
         prompts are billed."""
+        if isinstance(self._contexts[0].job, MeasuredLine):
+            self._measure()
         answers = [self._generate(0)]
         # This prompt is paid whatever happens to the others, so a retry with the same Idempotency-Key does not repeat
         # the call.
@@ -135,6 +138,16 @@ class PromptBatch:
             for answer, fact, echo in zip(answers, facts, self._echoes, strict=True)
         ]
         return orjson.dumps(self._merge(bodies))
+
+    def _measure(self) -> None:
+        """Raise LineMeasured for all prompts together."""
+        bounds = []
+        for number in range(len(self._requests)):
+            try:
+                self._generate(number)
+            except LineMeasured as measured:
+                bounds.append(measured)
+        raise LineMeasured(bounds[0].payer, sum(one.bound_nusd for one in bounds))
 
     def _generate(self, number: int) -> Answer:
         return self._services.engine.chat.generate(self._contexts[number], self._requests[number])
