@@ -5,9 +5,11 @@ from collections.abc import Callable
 import gevent
 import requests
 from support.chromium import MARKS, PATIENCE_S, Chromium
-from support.gateways import GatewayProcess
+from support.gateways import GatewayProcess, LocalGateway
 from support.oauth import PASSWORD
 from support.signed_in_owner import EMAIL
+
+from gateway.accounts.members import list_members
 
 pytestmark = MARKS
 
@@ -56,3 +58,14 @@ def test_pages_are_dark_for_who_wants_that_and_a_telephone_shows_them_whole(
     browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
     page, text = browser.run(BRIGHTNESS)
     assert page > 0.9 and text < 0.2
+
+
+def test_a_part_that_the_overview_loads_leaves_its_place_in_the_menu(
+    sandbox_gateway: LocalGateway, browser: Chromium
+) -> None:
+    member = list_members(sandbox_gateway.services.store.database, sandbox_gateway.organization_id)[0]
+    token = sandbox_gateway.services.management.sessions.open(member.user_id).token
+    browser.ask("Network.setCookie", name="llmgateway.session_token", value=token, url=sandbox_gateway.address)
+    browser.open(f"{sandbox_gateway.address}/console")
+    browser.wait_for("document.body.innerText.includes('Your coding agents have no sessions yet.')")
+    assert browser.run("document.querySelector('#pages [aria-current]').textContent.trim()") == "Overview"

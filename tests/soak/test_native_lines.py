@@ -8,12 +8,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import gevent
 import pytest
 from support.batch_provider import BatchProvider
 from support.gateways import GatewayProcess, Start
 from support.killed_lines import Watch, httpx_of, p99_ms, run_batch
 from support.marked_calls import MarkedCalls
-from support.spending import query, reserved_nusd, until
+from support.postgres_servers import PostgresServer, open_folder
+from support.spending import SECRETS, query, reserved_nusd, until, write_mint
 
 pytestmark = [
     pytest.mark.soak,
@@ -25,6 +27,7 @@ KILL_EVERY_S = float(os.environ.get("KILL_EVERY_S", "10"))
 NODES = WORKERS = 2
 PATIENCE_S = 900 + LINES / 10
 MEMORY_GROWTH_MB = 40
+RESTARTS = 2
 MODEL = "openai/gpt-4o-mini"
 INPUT_NUSD, OUTPUT_NUSD = 75, 300  # of a token in a batch: half of the list price
 ROWS = "SELECT request, input, output, input_nusd, output_nusd, cost_nusd, extra FROM usage WHERE tags LIKE '%batch%'"
@@ -68,6 +71,38 @@ def test_a_provider_gets_every_line_once_although_workers_are_killed(
     )
     check_lines(nodes[0], batch, counts, LINES)
     assert watch.growth_mb <= MEMORY_GROWTH_MB
+
+
+def test_a_database_that_restarts_loses_no_line_and_sends_none_twice(mint: MarkedCalls, tmp_path: Path) -> None:
+    wanted = 2000
+    with open_folder() as folder, BatchProvider() as provider, mint.provide(1, 100):
+        server = PostgresServer(folder).create()
+        environment = write_mint(tmp_path / "catalogue", mint.url) | SECRETS | OPENAI
+        environment |= {"LLM_OPENAI_BASE_URL": provider.url, "GATEWAY_BOOTSTRAP_CREDITS_USD": "1000000"}
+        node = GatewayProcess(tmp_path / "node", 2, DATABASE_URL=server.url, **environment)
+        try:
+            node.start()
+            watch = Watch([node], 1e9)  # no worker is killed
+            restarts: list[int] = []
+
+            def restart() -> None:
+                for _ in range(RESTARTS):
+                    gevent.sleep(5)
+                    server.crash()
+                    gevent.sleep(1)
+                    server.start()
+                    restarts.append(1)
+
+            restarting = gevent.spawn(restart)
+            data = b"\n".join(map(line, range(wanted)))
+            batch, seconds = run_batch([node], watch, data, PATIENCE_S, {"batch": "native"})
+            restarting.get()
+            print(f"{wanted} lines in {seconds:.0f} s, {len(restarts)} restarts of PostgreSQL")
+            assert len(restarts) == RESTARTS
+            check_lines(node, batch, provider.counts(), wanted)
+        finally:
+            node.discard()
+            server.stop()
 
 
 def check_lines(node: GatewayProcess, batch: Any, counts: Any, lines: int) -> None:

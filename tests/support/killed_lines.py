@@ -116,7 +116,7 @@ def run_batch(
     seconds = time.monotonic() - began
     watch.stopping = True
     assert in_time, shown
-    gevent.joinall(helpers)
+    gevent.killall(helpers)  # one may wait long for the next kill
     watch.waits_s = probing.get()
     sizes = [int(node.environment["WEB_CONCURRENCY"]) for node in nodes]
     assert until(lambda: [len(node.workers()) for node in nodes] == sizes)
