@@ -262,6 +262,9 @@ def test_every_job_of_the_table_calls_a_part_of_the_worker(one, tmp_path):
         def __sub__(self, other):
             return 0
 
+        def __mul__(self, other):
+            return 0
+
     fields = Services.__dataclass_fields__
     one.function(SimpleNamespace(**{name: Anything() for name in fields}), lambda: True)
 

@@ -116,6 +116,9 @@ class Called:
         self._names.add(getattr(self._part, "__qualname__", ""))
         return Nothing()
 
+    def __mul__(self, other: int) -> int:
+        return 0  # a number of days from the settings
+
 
 class Nothing(int):
     """The answer of a call that did nothing: zero, or no rows."""

@@ -38,7 +38,7 @@ def test_a_guide_is_shown_with_its_title_and_tables(visitor) -> None:
 
 def test_a_guide_in_a_folder_and_an_image_are_served(visitor) -> None:
     assert visitor.get("/docs/guides/decisions/0001-one-neutral-form").status_code == 200
-    assert visitor.get("/docs/guides/images/console-overview.png").mimetype == "image/png"
+    assert visitor.get("/docs/guides/images/console-overview.webp").mimetype == "image/webp"
     drawing = visitor.get("/docs/guides/performance.svg")
     assert drawing.mimetype == "image/svg+xml" and drawing.headers["X-Content-Type-Options"] == "nosniff"
     assert "default-src 'none'" in drawing.headers["Content-Security-Policy"]
