@@ -55,6 +55,8 @@ FORBIDDEN = (
     "ones at providers."
 )
 
+UNCHECKED = "The files of a request that guardrails read may have {} MB as base64 together; send less of the file."
+
 FilePart = Image | Audio | Video | File
 
 
@@ -133,10 +135,18 @@ class Placing(Struct, frozen=True, eq=False):
 
 
 class RequestFiles:
-    """The files of one request, which the caller may see. `maximum` is the size of the largest body."""
+    """The files of one request, which the caller may see. `maximum` is the size of the largest body; guardrails of the
+    caller read the files of the types for which `is_read` is true, so that these are always in the request."""
 
     def __init__(
-        self, caller: Caller, files: Files, at_providers: ProviderFiles, counts: FileCounts, maximum: int, uploads: bool
+        self,
+        caller: Caller,
+        files: Files,
+        at_providers: ProviderFiles,
+        counts: FileCounts,
+        maximum: int,
+        uploads: bool,
+        is_read: Callable[[str], bool],
     ) -> None:
         self._caller = caller
         self._files = files
@@ -144,6 +154,8 @@ class RequestFiles:
         self._counts = counts
         self._maximum = maximum
         self._may_upload = uploads and logs_text(caller.rules)
+        self._is_read = is_read
+        self._read_bytes = 0  # of files that are in the request, because guardrails read them
         self._rows: dict[str, FileRow] = {}
         self._inlined: ChatRequest | None = None
 
@@ -185,7 +197,16 @@ class RequestFiles:
             audio=needs.audio or any(isinstance(part, Audio) for part in parts),
             documents=needs.documents and any(isinstance(part, File) for part in _documents(conversation)),
         )
-        return request.with_conversation(lambda: conversation, requirements=changed, native=None)
+        readable = {ident: row for ident, row in self._rows.items() if self._is_read(row.media_type)}
+        if not readable:
+            return request.with_conversation(lambda: conversation, requirements=changed, native=None)
+        self._read_bytes = as_base64(sum(row.size for row in readable.values()))
+        if self._read_bytes + needs.prompt_bytes > self._maximum:
+            raise RequestTooLarge(UNCHECKED.format(self._maximum >> 20), param=FILE_ID)
+        filled = self._filled(conversation, readable)
+        filled_request = request.with_conversation(lambda: filled, requirements=changed, native=None)
+        filled_request.large = True
+        return filled_request
 
     def place(self, upstreams: Upstreams, request: Request, target: Target, deadline: float) -> Placing | None:
         """Return the request for a target: with the contents of its files, or with their names at the provider. None
@@ -199,7 +220,7 @@ class RequestFiles:
         if not rows:
             return None
         provider = target.provider
-        size = as_base64(sum(row.size for row in rows.values())) + request.requirements.prompt_bytes
+        size = as_base64(sum(row.size for row in rows.values())) + request.requirements.prompt_bytes + self._read_bytes
         if size <= min(self._maximum, provider.inline_mb << 20 or self._maximum):
             return Placing(self._inline(request, conversation, rows))
         codec = self._at_providers.codec_of(target)
@@ -251,14 +272,23 @@ class RequestFiles:
     def _inline(self, request: ChatRequest, conversation: Conversation, rows: dict[str, FileRow]) -> ChatRequest:
         """Return the request with the contents of its files. Overloaded, Unavailable."""
         if self._inlined is None:
-            hold_more(sum(row.size for row in rows.values()) * SHARE)
-            loaded = {ident: Media(row.media_type, data=self._load(row)) for ident, row in rows.items()}
-            filled = _mapped(conversation, lambda part: replace(part, media=loaded[part.media.file_id]))
+            filled = self._filled(conversation, rows)
             self._inlined = request.with_conversation(lambda: filled)
             self._inlined.large = True
         return replace(
             request, decode=self._inlined.decode, inlined=None, plain=False, _decoded=self._inlined._decoded, large=True
         )
+
+    def _filled(self, conversation: Conversation, rows: dict[str, FileRow]) -> Conversation:
+        """Return the conversation with the contents of these files. Overloaded, Unavailable."""
+        hold_more(sum(row.size for row in rows.values()) * SHARE)
+        loaded = {ident: Media(row.media_type, data=self._load(row)) for ident, row in rows.items()}
+
+        def fill(part: FilePart) -> FilePart:
+            media = loaded.get(part.media.file_id)
+            return part if media is None else replace(part, media=media)
+
+        return _mapped(conversation, fill)
 
     def _load(self, row: FileRow) -> str:
         data = b"".join(self._files.open(row))

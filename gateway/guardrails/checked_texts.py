@@ -10,10 +10,11 @@ from gateway.guardrails.checkers import Checker, FoundValue, detector_of
 from gateway.guardrails.guarded_texts import AnswerTexts, Findings, RequestEditor, refusal, unreadable
 from gateway.guardrails.placeholders import Masks
 from gateway.guardrails.rule_sets import CHANGES, GuardrailRule, Match, Place, RuleSet, changes_of, refusing
-from gateway.guardrails.texts import UNREAD_MEDIA, TextReader
+from gateway.guardrails.texts import READABLE_TYPES, UNREAD_MEDIA, TextReader
 from gateway.guardrails.windows import CONTEXT, Replace
 from gateway.neutral.parts import Media
 
+UNTYPED = "application/octet-stream"
 Role = str  # input, tool, answer: checkers judge what users write, what tools return and what models write separately
 FIRST_CHECK = 200  # characters of a stream that are held back until the first check; twice as many each time
 MOST_UNCHECKED = 2_000
@@ -39,6 +40,14 @@ class Content(Struct, frozen=True):
 Found = dict[tuple[Checker, Role, str], tuple[FoundValue, ...]]
 
 
+def reads_file(rules: RuleSet, media_type: str) -> bool:
+    """Return whether rules, or their checkers, read a file of this type in a request."""
+    kind = media_type.lower()
+    if kind.startswith(READABLE_TYPES) and any(rule.places != ("answer",) for rule in rules.rules):
+        return True
+    return any(rule.checker.kind.takes(kind or UNTYPED) for rule in rules.request_checks if rule.checker)
+
+
 def role_of(place: Place) -> Role:
     """Return the role of the texts in a place."""
     if place == "answer":
@@ -62,7 +71,7 @@ class CheckCollector(TextReader):
     def media(self, value: Media, place: Place) -> None:
         """Add a file."""
         if value.data:
-            self._add(Content(value.data, role_of(place), place, value.media_type or "application/octet-stream"))
+            self._add(Content(value.data, role_of(place), place, value.media_type or UNTYPED))
 
     def _add(self, content: Content) -> None:
         for rule in self._rules:
@@ -104,7 +113,7 @@ class CheckedRules:
             checker = rule.checker
             if checker is None or not rule.looks_in(place):
                 continue
-            if value.data and checker.kind.takes(value.media_type or "application/octet-stream"):
+            if value.data and checker.kind.takes(value.media_type or UNTYPED):
                 found = self._found.get((checker, role_of(place), value.data), ())
                 matches += [_whole(rule, one.kind, value.data) for one in found]
             else:

@@ -14,6 +14,7 @@ from gateway.files.file_rows import FileRow
 from gateway.files.project_files import Files
 from gateway.files.request_files import MAX_FILES, RequestFiles, as_base64
 from gateway.files.stored_documents import StoredDocumentExecutor
+from gateway.guardrails.checked_texts import reads_file
 from gateway.neutral.chat import ChatRequest
 from gateway.neutral.own_files import OwnFileNamed, is_own_file
 from gateway.neutral.structured import OcrRequest
@@ -81,6 +82,11 @@ def _with_files(services: Services, caller: Caller) -> Services:
     """Return the services for a request whose files are not in its body."""
     engine = services.engine
     settings = services.settings
+    rules = engine.guarding.rules_of(caller)
+
+    def is_read(media_type: str) -> bool:
+        return not isinstance(rules, str) and reads_file(rules, media_type)
+
     files = RequestFiles(
         caller,
         engine.files,
@@ -88,6 +94,7 @@ def _with_files(services: Services, caller: Caller) -> Services:
         engine.file_counts,
         settings.server.max_body_mb << 20,
         settings.files.provider_uploads,
+        is_read,
     )
     return replace(services, engine=replace(engine, chat=engine.chat.with_files(files)))
 
