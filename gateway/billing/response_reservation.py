@@ -13,6 +13,7 @@ from gateway.limits.cost_bound import CostBound, Payer
 from gateway.limits.holds import Holds
 from gateway.limits.spending import Spending
 from gateway.limits.worker_leases import Reservation
+from gateway.neutral.usage import Usage
 from gateway.providers.background_calls import BackgroundTerms
 from gateway.providers.protocol import Target
 
@@ -62,9 +63,11 @@ class Continued(NamedTuple):
 
 class BackgroundMaking(NamedTuple):
     """How a response is made. `continued` is what another worker has begun; `native` is called once it is known that a
-    provider may make it in its background mode."""
+    provider may make it in its background mode. `cancel` ends it at its provider, and returns what it used if that is
+    known."""
 
     hold: ResponseHold
     terms: BackgroundTerms
     continued: Continued | None
     native: Callable[[RequestContext], None]
+    cancel: Callable[[], Usage | None]

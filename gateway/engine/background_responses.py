@@ -1,7 +1,10 @@
 """The chat engine of one background response: targets with a background mode make it there, and a worker that continues
 a response of another one reads it where it is."""
 
+from collections.abc import Callable
 from copy import copy
+
+from msgspec.structs import replace
 
 from gateway.billing.context import Attempt, RequestContext
 from gateway.billing.response_reservation import BackgroundMaking
@@ -12,12 +15,21 @@ from gateway.engine.planning import Planner, RoutePlan
 from gateway.engine.run import Run
 from gateway.neutral.chat import NO_OPTIONS
 from gateway.neutral.request import Request
+from gateway.neutral.usage import Usage
 from gateway.providers.background_calls import BackgroundCalls
 from gateway.providers.protocol import Target
 
 
+def unknown() -> Usage | None:
+    """Return None, for what nobody knows."""
+    return None
+
+
 class BackgroundRun(Run):
-    """A background response in progress. One that is cancelled is cancelled at its provider, and not read on."""
+    """A background response in progress. One that is cancelled is cancelled at its provider, which says what it used,
+    and not read on."""
+
+    cancel: Callable[[], Usage | None] = unknown
 
     def begin(self, target: Target) -> Attempt:
         """Begin an attempt, whose intent any worker can read."""
@@ -28,6 +40,13 @@ class BackgroundRun(Run):
     def leave(self, attempt: Attempt) -> bool:
         """Return False: the answer is not read on."""
         return False
+
+    def hung_up(self, attempt: Attempt) -> None:
+        """Cancel the response, and settle it with what its provider counted."""
+        usage = self.cancel()
+        if usage is not None:
+            attempt.usage = replace(usage, basis="drained")
+        super().hung_up(attempt)
 
 
 class BackgroundPlanner(Planner):
@@ -98,4 +117,6 @@ class BackgroundChatEngine(ChatEngine):
             # The rows of earlier attempts have these numbers.
             target = making.continued.target
             run.outcome.attempts = [Attempt(number, target, 0, 0.0) for number in range(making.continued.attempt)]
-        return BackgroundRun(*(getattr(run, name) for name in run.__struct_fields__))
+        made = BackgroundRun(*(getattr(run, name) for name in run.__struct_fields__))
+        made.cancel = making.cancel
+        return made

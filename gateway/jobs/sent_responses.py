@@ -20,6 +20,7 @@ from gateway.limits.holds import Holds
 from gateway.limits.models import split_groups
 from gateway.metering.models import CREDITS
 from gateway.metering.usage_table import RECORD, write_groups
+from gateway.neutral.usage import Usage
 from gateway.providers.background_calls import BackgroundCalls, BackgroundTerms
 from gateway.providers.credentials import Credentials
 from gateway.providers.protocol import Target
@@ -147,7 +148,7 @@ class SentResponses:
             if sent is not None and sent.remote:
                 target = self.target_of(sent, job.organization)
                 if target is not None:
-                    self.calls.end(sent.remote, target, delete=False)
+                    self.calls.cancel(sent.remote, target)
             self.bill_interrupted(ident, sent)
         self._left = left
 
@@ -231,7 +232,7 @@ class ResponseCall:
         remote = self._sent.remote if self._sent is not None and self._continued is not None else ""
         terms = BackgroundTerms(remote, self._begun, self._is_claimed)
         hold = ResponseHold(self._responses.holds, self._ident, self._is_claimed, self._keep)
-        return BackgroundMaking(hold, terms, self._continued, use_native)
+        return BackgroundMaking(hold, terms, self._continued, use_native, self._cancel)
 
     def end(self) -> None:
         """End the hold after the response has ended, and delete the response at its provider. Never raises: another
@@ -250,7 +251,16 @@ class ResponseCall:
         if sent is not None and sent.remote:
             target = self._responses.target_of(sent, self._organization)
             if target is not None:
-                self._responses.calls.end(sent.remote, target, delete=True)
+                self._responses.calls.delete(sent.remote, target)
+
+    def _cancel(self) -> Usage | None:
+        """Cancel the response at its provider, unless another worker has it, and return what it used; None where that
+        is unknown. Never raises."""
+        sent = self._sent
+        if sent is None or not sent.remote or not self._is_claimed():
+            return None
+        target = self._responses.target_of(sent, self._organization)
+        return self._responses.calls.cancel(sent.remote, target) if target is not None else None
 
     def _keep(self, attempt: int, target: Target, intent: bytes) -> None:
         """Keep the intent of an attempt, unless it continues that of another worker. Unavailable."""

@@ -14,12 +14,14 @@ from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.errors import GatewayError, NotSupported, UpstreamFailed
+from gateway.neutral.usage import Usage
 from gateway.providers.protocol import Call, Target, UpstreamReply, WireFormat
 from gateway.providers.upstream import Upstreams
-from gateway.providers.upstream_calls import Opener, PendingCall, signed_in
+from gateway.providers.upstream_calls import Opener, PendingCall, signed_in, signed_in_again
 from gateway.runtime.threads import compute_if, pause
 
 CALL_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 20.0  # of a call that ends a response, below the time for which a silent worker keeps it
 STREAM_S = 3600.0  # of one connection
 FIRST_WAIT_S, MAX_WAIT_S = 1.0, 60.0  # between connections
 MAX_TROUBLE_S = 2 * 3600.0  # without any event, until a response counts as lost
@@ -54,6 +56,10 @@ class BackgroundApi(Interface):
 
     def read(self, frame: bytes) -> BackgroundEvent | None:
         """Read a frame of a stream; None for one without an event. UpstreamFailed."""
+        ...
+
+    def read_usage(self, body: bytes) -> Usage | None:
+        """Return what a response used, by its object; None where that does not say."""
         ...
 
     def follow(self, ident: str, after: int, target: Target) -> Call:
@@ -113,18 +119,31 @@ class BackgroundCalls:
         finally:
             reply.close()
 
-    def end(self, ident: str, target: Target, delete: bool) -> None:
-        """Cancel a response, or delete it after its end. Never raises: what is left ends at the provider."""
+    def cancel(self, ident: str, target: Target) -> Usage | None:
+        """Cancel a response and return what it used; None where the provider does not say. Never raises."""
         api = self.api_of(target)
-        if api is None:
-            return
+        body = b"" if api is None else self._end(api.cancel, ident, target)
+        return api.read_usage(body) if api is not None and body else None
+
+    def delete(self, ident: str, target: Target) -> None:
+        """Delete a response after its end. Never raises: what is left expires at the provider."""
+        api = self.api_of(target)
+        if api is not None:
+            self._end(api.delete, ident, target)
+
+    def _end(self, write: Callable[[str, Target], Call], ident: str, target: Target) -> bytes:
+        """Return the body of the answer to a call; without one where it failed."""
         try:
             _, opener = self._upstreams.carrier(target)
             target = signed_in(target)
-            call = api.delete(ident, target) if delete else api.cancel(ident, target)
-            opener.send(call, target, Clock.monotonic() + CALL_TIMEOUT_S).wait().close()
+            reply = opener.send(write(ident, target), target, Clock.monotonic() + END_TIMEOUT_S).wait()
+            try:
+                return reply.read_all() if 200 <= reply.status < 300 else b""
+            finally:
+                reply.close()
         except GatewayError as error:
             log.warning("a response remains at %s: %s", target.provider.id, error.message)
+            return b""
 
 
 class BackgroundOpener:
@@ -153,8 +172,11 @@ class BackgroundOpener:
     def follow(self, ident: str, after: int, target: Target) -> UpstreamReply:
         """Return the stream of the events after a number. UpstreamFailed with the code `response_lost` where the
         provider does not know the response."""
+        target = signed_in(target)  # a response can last longer than a token
         call = self.api.follow(ident, after, target)
         reply = self.inner.send(call, target, Clock.monotonic() + STREAM_S).wait()
+        if reply.status == 401:
+            signed_in_again(target, reply)  # the next call has another token
         if reply.status == 404:
             reply.close()
             raise UpstreamFailed(LOST, code="response_lost", upstream_status=404)
@@ -259,9 +281,10 @@ class BackgroundReply:
         self._closed = True
         self._drop()
         if self._ident and not self._ended and self._opener.terms.may_cancel():
-            call = self._opener.api.cancel(self._ident, self._target)
             try:
-                self._opener.inner.send(call, self._target, Clock.monotonic() + CALL_TIMEOUT_S).wait().close()
+                target = signed_in(self._target)
+                call = self._opener.api.cancel(self._ident, target)
+                self._opener.inner.send(call, target, Clock.monotonic() + END_TIMEOUT_S).wait().close()
             except GatewayError as error:
                 log.warning("a response could not be cancelled at %s: %s", self._target.provider.id, error.message)
 

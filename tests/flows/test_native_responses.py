@@ -182,7 +182,7 @@ def test_a_provider_that_fails_during_the_stream_is_asked_again(
 def test_a_cancelled_response_is_cancelled_at_its_provider_and_bills_what_ran(
     client: OpenAI, gateway: Tenant, upstream: FakeBackgroundResponses
 ):
-    upstream.script(Answer(said(TEXT * 20), **SLOW))
+    upstream.script(Answer(said(TEXT * 20), prompt=100, completion=40, reasoning=30, **SLOW))
     begun = client.responses.create(model=MODEL, input="Count!", background=True)
     with client.responses.retrieve(begun.id, stream=True) as events:
         next(event for event in events if event.type == "response.output_text.delta")
@@ -190,6 +190,7 @@ def test_a_cancelled_response_is_cancelled_at_its_provider_and_bills_what_ran(
     (kept,) = upstream.kept.values()
     assert until(lambda: kept.canceled_at is not None)
     (row,) = settled(gateway)
+    assert (row.input, row.output) == (100, 40)  # as its provider counted, with reasoning that nobody saw
     assert row.cost_nusd > 0 and client.responses.retrieve(begun.id).status == "cancelled"
 
 

@@ -10,8 +10,11 @@ from urllib.parse import quote
 
 from msgspec import DecodeError, Struct, ValidationError, json
 
+from gateway.errors import GatewayError
+from gateway.neutral.usage import Usage
 from gateway.providers.background_calls import BackgroundEvent
 from gateway.providers.openai.address import Tokens, address_of
+from gateway.providers.openai.responses_reply import read_usage
 from gateway.providers.protocol import Call, Target
 from gateway.runtime.threads import compute_if
 
@@ -58,6 +61,10 @@ class ResponsesBackground:
         ident = sent.response.id if sent.response is not None and isinstance(sent.response.id, str) else ""
         return BackgroundEvent(number, ident[:255], sent.type in LAST if isinstance(sent.type, str) else False)
 
+    def read_usage(self, body: bytes) -> Usage | None:
+        """Return what a response used, by its object; None where that does not say."""
+        return compute_if(len(body) > LARGE, _read_usage, body)
+
     def follow(self, ident: str, after: int, target: Target) -> Call:
         """Return the call that streams the events after a number."""
         call = self._call("GET", ident, "", target)
@@ -83,6 +90,14 @@ class ResponsesBackground:
         url, headers = address_of(target, f"{PATH}/{quote(ident, safe='')}{end}", self._tokens)
         headers["accept"] = "application/json"
         return Call(method, url, headers)
+
+
+def _read_usage(body: bytes) -> Usage | None:
+    try:
+        wire: dict[str, Any] = json.decode(body, type=dict)
+        return read_usage(wire)
+    except (DecodeError, ValidationError, UnicodeDecodeError, RecursionError, GatewayError):
+        return None
 
 
 def _in_background(body: bytes) -> bytes:
