@@ -1,4 +1,4 @@
-"""What a user of Codex has beside the gateway: facts on models of other vendors, and a server of tools.
+"""Things that a user of Codex has beside the gateway: facts on models of other vendors, and a server of tools.
 
 Codex knows OpenAI's models only. With `model_catalog_json` a user gives it those of other vendors, which then get the
 tools of the model that they are a copy of: a free-text `apply_patch` and a search over deferred tools, or `exec` alone

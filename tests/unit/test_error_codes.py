@@ -39,7 +39,7 @@ VARIABLE = {
     ("batches/project_batches.py", "refusals[0].code"): LIMITS,
     # The code of the refusal of a response that is made in the background, or this one.
     ("surfaces/responses/background.py", "str(error.get('code') or 'server_error')"): {"server_error"},
-    # What callers pass: none, or the default of the parameter, which is found where that stands.
+    # Callers pass none, or the default of the parameter, which is found where that stands.
     ("batches/native_parts.py", "code"): None,
     # The errors of a batch: the check of the batch sets their codes.
     ("surfaces/openai/batches.py", "e.code"): set(),

@@ -1,4 +1,4 @@
-"""What was saved and what was wasted, with cause and remedy, from the prices of the rows themselves."""
+"""Savings and waste, with cause and remedy, from the prices of the rows themselves."""
 
 from collections.abc import Iterator
 from typing import Any
