@@ -152,7 +152,7 @@ PRICES = "Pricing"
 PRICE = "0.000001"
 TRUE = ("ok", "valid", "delivered", "ownerActive", "succeeded", "streaming", "success")
 # Optional members that examples of requests have.
-COMMON_OPTIONAL_MEMBERS = ("content", "input", "documents", "detectors")
+COMMON_OPTIONAL_MEMBERS = ("content", "input", "documents", "detectors", "requestId")
 # Prefixes of ids by the name of the member; those of members named `id` by the title of their object.
 PREFIXES = {
     "organization": "org_",
