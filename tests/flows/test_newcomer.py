@@ -326,6 +326,8 @@ def test_every_command_of_the_clients_help_runs(newcomer: Newcomer, tmp_path: Pa
     added = newcomer.shell(f"./manage members add {names['organization']} dev@acme.example --json")
     newcomer.shell(f"./manage teams create {names['organization']} Research")
     names["member"] = json.loads(added)["id"]
+    hook = newcomer.shell(f"./manage alerts add http://127.0.0.1:9/hook --organization {names['organization']} --json")
+    names["hook"] = json.loads(hook)["id"]
     with newcomer.many("llmgateway") as run:
         done = run_lines(newcomer, "llmgateway", run, CLIENT, **names)
         check_complete(list(leaves(run)), [*done, "auth login"])

@@ -273,6 +273,8 @@ CLIENT = """
     jobs show {job}
     jobs list
     jobs download {job} -o {folder}/results.jsonl
+    jobs wait {job}
+    jobs errors {job}
     1 | jobs cancel {job}
     files delete {file} -y
     routes check {folder}/route.json
@@ -306,6 +308,16 @@ CLIENT = """
     usage shares --by person
     usage outcomes --by team
     usage sources -p "{project}"
+    usage savings
+    view <- views create Teams --query groupBy=team
+    views list
+    views update {view} --shared
+    subscription <- views subscribe {view} --to {hook}
+    views subscriptions
+    views reschedule {subscription} --hour 9
+    views send {subscription}
+    views unsubscribe {subscription}
+    views delete {view}
     models -s gpt-4o-mini
     launch --list
     launch --dry-run claude
