@@ -331,6 +331,9 @@ CLIENT = """
     docs quickstart
     chat Hello
     logs -n 5
+    shares list
+    1 | shares create req_none
+    1 | shares revoke share_none
     1 | serve
     doctor
     completion bash
