@@ -34,6 +34,7 @@ LEVELS = {
 CONTENT_NAMES = {"results": "Results", "errors": "Errors", "input": "Input"}
 # A page with a job under way asks again by itself: after so many seconds, for so many times.
 TURNS = ((30, 2), (150, 5), (400, 15))
+LIST_S = 5  # at least, for a list, which costs more and changes less than the page of one job
 PROJECTS = ManagementCall("GET /orgs/<organization_id>/projects")
 LIST = ManagementCall("GET /projects/<project_id>/jobs")
 SHOW = ManagementCall("GET /projects/<project_id>/jobs/<job_id>")
@@ -66,7 +67,7 @@ def show_list(call: PageCall) -> Outbound:
         choice=choice,
         cursor=cursor,
         older=older,
-        again=_turn(call, any(job["endedAt"] is None for job in jobs)),
+        again=_turn(call, any(job["endedAt"] is None for job in jobs), LIST_S),
     )
 
 
@@ -94,11 +95,13 @@ def describe(call: PageCall, organization_id: str, project_id: str, job: dict[st
     }
 
 
-def _turn(call: PageCall, is_busy: bool) -> tuple[int, int]:
-    """Return the seconds after which the page asks again, 0 for never, and the number of that turn."""
+def _turn(call: PageCall, is_busy: bool, least_s: int = 0) -> tuple[int, int]:
+    """Return the seconds after which the page asks again, at least `least_s`, 0 for never, and the number of that
+    turn."""
     text = call.arguments.get("turn", "")
     number = int(text) + 1 if text.isascii() and text.isdigit() and len(text) < 5 else 1
-    return next((seconds for turns, seconds in TURNS if number <= turns), 0) if is_busy else 0, number
+    seconds = next((max(seconds, least_s) for turns, seconds in TURNS if number <= turns), 0)
+    return seconds if is_busy else 0, number
 
 
 def show_job(call: PageCall) -> Outbound:

@@ -176,13 +176,13 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
-// The live view rests while nobody looks, and while the reader points at a row or has chosen one.
+// Parts that ask again by themselves rest while nobody looks, the live view also while the reader points at a row or has
+// chosen one.
 document.addEventListener("htmx:beforeRequest", (event) => {
-  const list = event.detail.elt;
-  if (!list.matches("[data-live]")) return;
-  if (document.hidden || list.querySelector("tbody tr:hover") || list.contains(document.activeElement)) {
-    event.preventDefault();
-  }
+  const part = event.detail.elt;
+  if (!part.matches("[hx-trigger^='every']")) return;
+  const isHeld = part.querySelector("tbody tr:hover") || part.contains(document.activeElement);
+  if (document.hidden || (part.matches("[data-live]") && isHeld)) event.preventDefault();
 });
 
 // Scripts that a part of a page needs, which may arrive without the head of its page.

@@ -49,7 +49,8 @@ def test_batches_are_shown_with_their_progress_and_cancelled(tenants: Tenants) -
     owner = tenants["acme owner"]
     batch = begin_batch(tenants, owner)
     page = console.open_page(tenants, owner, "/console/jobs")
-    assert batch in page and "validating" in page and "/v1/embeddings" in page and 'hx-trigger="every 2s"' in page
+    assert batch in page and "validating" in page and "/v1/embeddings" in page and 'hx-trigger="every 5s"' in page
+    assert 'hx-trigger="every 2s"' in console.open_page(tenants, owner, f"/console/jobs/{owner.project_id}/{batch}")
     console.press_button(tenants, owner, "/console/jobs", "cancel", project=owner.project_id, job=batch)
     assert "cancelling" in console.open_page(tenants, owner, "/console/jobs")
     assert batch not in console.open_page(tenants, tenants["rival owner"], "/console/jobs")
