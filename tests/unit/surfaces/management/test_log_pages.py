@@ -95,11 +95,15 @@ def test_the_form_has_a_field_for_each_filter_and_the_live_list_is_read_without_
 def test_a_click_shows_failed_slow_or_expensive_requests_and_another_all_again(used: Tenants) -> None:
     owner = used["acme owner"]
     chips = re.compile(
-        r'<a class="chip( on)?" role="button" aria-pressed="(\w+)" href="http://localhost([^"]*)">(\w+)<'
+        r'<a class="chip( on)?" role="button" aria-pressed="(\w+)" href="http://localhost([^"]*)">([\w ]+)<'
     )
     page = open_page(used, owner, "/console/logs?source=unknown")
     offered = {name: path for _, _, path, name in chips.findall(page)}
-    assert set(offered) == {"Failed", "Slow", "Expensive"}
+    assert set(offered) == {"Failed", "Answered", "No session", "Slow", "Expensive"}
+    for name in ("Answered", "No session"):
+        shown = open_page(used, owner, offered[name])
+        assert shown.count('class="open"') == 1 and "model_not_found" not in shown
+        assert '<option value="true" selected>' in shown, "the next search keeps it"
     failed = open_page(used, owner, offered["Failed"])
     assert failed.count('class="open"') == 1 and "model_not_found" in failed and "source=unknown" in offered["Failed"]
     pressed = {name: path for on, state, path, name in chips.findall(failed) if on and state == "true"}
