@@ -53,7 +53,11 @@ def run(ctx: click.Context, name: str) -> None:
     """Run a job of a node or of the installation now, in addition to the scheduled runs."""
     services = build(ctx.with_resource(opened()).settings)
     ctx.call_on_close(services.close)
-    report = make_background(services).run(name)
+    try:
+        report = make_background(services).run(name)
+    finally:
+        # What the job found to alert about is noted in this process only, and its end would lose it.
+        services.telemetry.alerts.spread()
     print_result(f"{name} took {report.seconds:.2f} s.", job=name, seconds=round(report.seconds, 3))
 
 

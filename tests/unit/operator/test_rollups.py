@@ -5,8 +5,13 @@ import json
 import pytest
 from support.usage import insert_rows, stored_sums, sum_up, usage_row
 
+from gateway.accounts.alert_hooks import STORED_ALERTS
 from gateway.clock import DAY_US, HOUR_US, to_iso
+from gateway.metering.rollups.rollup_table import DAILY, Series
+from gateway.metering.usage_table import raw_id
+from gateway.money import NANO
 from gateway.operator.installation_commands import Installation
+from gateway.store.documents import Documents
 
 
 @pytest.fixture
@@ -45,3 +50,22 @@ def test_jobs_are_listed_with_their_last_round_and_done_on_demand(run) -> None:
     assert line[-2].endswith("Z") and line[-5] == line[-2] and line[-3] == "s"
     assert "error: There is no job cleaning; the jobs are: " in run("jobs", "run", "cleaning", status=1)
     assert "runs in each worker for itself" in run("jobs", "run", "gossip", status=1)
+
+
+def test_a_job_run_by_command_leaves_its_alerts_to_be_delivered(run, installation) -> None:
+    """What a job finds is noted in its process, which ends with the command."""
+    run("alerts", "add", "mailto:ops@example.com", "--event", "usage.unusual")
+    database = installation.database
+    ((key_id,),) = database.query_rows("SELECT id FROM api_key LIMIT 1")
+    hour = database.now_us() // DAY_US * 24
+    days = [(Series.KEY, hour, 900 * NANO)]
+    days += [(Series.KEY + DAILY, hour - 24 * day, NANO) for day in range(1, 9)]
+    sql = "INSERT INTO rollup (series, owner, hour, part, name, provider, updated_at, rows, cost_nusd) VALUES ({})"
+    for series, at, nusd in days:
+        row = (series, raw_id(key_id), at, 0, "", "", 1, 1, nusd)
+        database.change_rows(sql.format(", ".join("?" * len(row))), row)
+    run("jobs", "run", "unusual_days")
+    ((_, stored),) = Documents(database).entries(STORED_ALERTS)
+    assert key_id in bytes(stored).decode()
+    run("jobs", "run", "unusual_days")
+    assert len(list(Documents(database).entries(STORED_ALERTS))) == 1
