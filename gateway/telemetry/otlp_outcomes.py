@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from gateway.metering.outcomes.names import NAMES, OutcomeName, repository_of
+from gateway.metering.outcomes.names import NAMES, OutcomeName
 from gateway.metering.outcomes.outcome_points import NO_SERIES, OutcomePoint
+from gateway.metering.outcomes.repository_names import repository_of
 from gateway.metering.session_ids import shorten
 from gateway.telemetry.otlp_attribution import MAX_RESOURCES, MEMBERS
 from gateway.telemetry.protobuf_fields import (
@@ -128,7 +129,7 @@ def _count(name: OutcomeName, metric: RawMetric, point: RawPoint) -> OutcomePoin
         series,
         point.start_us,
         point.time_us,
-        _clean(repository_of(read))[:MAX_TEXT],
+        repository_of(read),
     )
 
 

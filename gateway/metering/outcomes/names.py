@@ -21,9 +21,6 @@ OUTCOMES = (
 Signal = Literal["metrics", "logs"]
 ReadAttribute = Callable[[str], str]
 Conditions = Mapping[str, frozenset[str]]
-# OpenTelemetry's names of a repository and of the person or organization that it belongs to.
-REPOSITORY = "vcs.repository.name"
-REPOSITORY_OWNER = "vcs.owner.name"
 
 
 class OutcomeName(NamedTuple):
@@ -48,13 +45,6 @@ class OutcomeName(NamedTuple):
 
 def _holds(conditions: Conditions, read: ReadAttribute) -> bool:
     return all(read(name) in values for name, values in conditions.items())
-
-
-def repository_of(read: ReadAttribute) -> str:
-    """Return the repository of a point as owner/name, or its name alone; "" if the sender names none."""
-    name = read(REPOSITORY)
-    owner = read(REPOSITORY_OWNER) if name else ""
-    return f"{owner}/{name}" if owner else name
 
 
 class OutcomeNames:

@@ -1,12 +1,13 @@
 """Sums of outcomes over a time, by hour, day or week or in total, and by key, session, model or repository."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, field
 
 from gateway.metering.activity import Owners, Span
 from gateway.metering.outcomes.names import OUTCOMES
+from gateway.metering.outcomes.outcome_table import OTHER
 from gateway.metering.rollups.queries import bucket_sql
 from gateway.metering.usage_table import raw_id
 from gateway.store.database import Database
@@ -88,25 +89,51 @@ def _statement(
     return sql, (*owners, first, end)
 
 
-def list_repositories(database: Database, owners: Owners, span: Span, maximum: int) -> dict[str, str]:
+class KeySession(NamedTuple):
+    """A session of a key: others may use the same name."""
+
+    key_id: str
+    session: str
+
+
+def list_repositories(database: Database, owners: Owners, span: Span, maximum: int) -> dict[KeySession, str]:
     """Return the repository of each session that reported one, for the sessions with the most accepted edits; inside a
     read. The last one of a session counts."""
-    found: dict[str, tuple[int, int, str]] = {}
+    found: dict[KeySession, tuple[int, int, str]] = {}
     for column, idents in (("project", owners.project_ids), ("api_key", owners.key_ids)):
         for start in range(0, len(idents), MAX_OWNERS):
             some = [raw_id(ident) for ident in idents[start : start + MAX_OWNERS]]
             sql = (
-                f"SELECT session, repository, MAX(hour), SUM(edits_accepted) FROM outcome WHERE {column} IN "
-                f"({', '.join('?' * len(some))}) AND hour >= ? AND hour < ? AND repository <> '' AND session <> '' "
-                "GROUP BY session, repository ORDER BY 4 DESC, 1, 2 LIMIT ?"
+                f"SELECT api_key, session, repository, MAX(hour), SUM(edits_accepted) FROM outcome WHERE {column} IN "
+                f"({', '.join('?' * len(some))}) AND hour >= ? AND hour < ? AND repository <> '' "
+                "AND session NOT IN ('', ?) GROUP BY api_key, session, repository ORDER BY 5 DESC, 1, 2, 3 LIMIT ?"
             )
-            for session, repository, hour, edits in database.fetch(sql, (*some, span.first, span.end, maximum)):
-                last, most, name = found.get(session, (-1, 0, ""))
+            params = (*some, span.first, span.end, OTHER, maximum)
+            for key, session, repository, hour, edits in database.fetch(sql, params):
+                place = KeySession(f"key_{bytes(key).hex()}", str(session))
+                last, most, name = found.get(place, (-1, 0, ""))
                 newest = (int(hour), repository) > (last, name)
                 best = (int(hour), repository) if newest else (last, name)
-                found[session] = (best[0], most + int(edits), best[1])
+                found[place] = (best[0], most + int(edits), best[1])
     ranked = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))[:maximum]
-    return {session: repository for session, (_, _, repository) in ranked}
+    return {place: repository for place, (_, _, repository) in ranked}
+
+
+def list_reporters(
+    database: Database, owners: Owners, span: Span, dimension: OutcomeDimension
+) -> dict[str, frozenset[str]]:
+    """Return the keys that reported something with each value; inside a read."""
+    found: dict[str, set[str]] = {}
+    for column, idents in (("project", owners.project_ids), ("api_key", owners.key_ids)):
+        for start in range(0, len(idents), MAX_OWNERS):
+            some = [raw_id(ident) for ident in idents[start : start + MAX_OWNERS]]
+            sql = (
+                f"SELECT DISTINCT {COLUMNS[dimension]}, api_key FROM outcome WHERE {column} IN "
+                f"({', '.join('?' * len(some))}) AND hour >= ? AND hour < ?"
+            )
+            for value, key in database.fetch(sql, (*some, span.first, span.end)):
+                found.setdefault(str(value), set()).add(f"key_{bytes(key).hex()}")
+    return {value: frozenset(keys) for value, keys in found.items()}
 
 
 class MemberOutcome(Struct, frozen=True):

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from gateway.callers.permissions import Permission
 from gateway.errors import Forbidden
 from gateway.money import parse_usd, round_usd
-from gateway.reports.outcomes import GROUPS, PERSONAL
+from gateway.reports.outcomes import FEW_PEOPLE, GROUPS, MAX_REPOSITORY_SESSIONS, MIN_PEOPLE, PERSONAL
 from gateway.surfaces.console.choice_bar import build_bar, choose_period, choose_project
 from gateway.surfaces.console.client_settings import show_telemetry
 from gateway.surfaces.console.organization_choice import choose_organization
@@ -99,6 +99,10 @@ def show(call: PageCall) -> Outbound:
     asked |= project
     more = {"mine": "true"} if mine else {}
     answer, compared = _read(call, {**asked, **more, "groupBy": group})
+    is_of_few = answer is None
+    if answer is None:
+        mine, compared, more = True, True, {"mine": "true"}
+        answer = call.run(OUTCOMES, {**asked, **more, "groupBy": group})
     times = _log_times(day) if day else {"timeRange": period}
     # A day is asked further by its sessions where the visitor may see them, else by its requests.
     by_session = mine or compares_people(call.visitor, scope_of(call.visitor, project.get("projectId")))
@@ -115,11 +119,14 @@ def show(call: PageCall) -> Outbound:
         path=PATH,
         total=answer["total"],
         groups=[{**row, "link": _link_row(group, row["id"], project, times)} for row in answer["groups"]],
+        repositories=MAX_REPOSITORY_SESSIONS,
         group=group,
         group_name=GROUP_NAMES[group],
         group_names=GROUP_NAMES,
         without=WITHOUT.get(group, "Without a name"),
         compared=compared,
+        is_of_few=is_of_few,
+        few=MIN_PEOPLE,
         personal=group in PERSONAL,
         plot=_draw(answer["steps"], PLOTS[plotted], links),
         bars=LOGS if by_hour else PATH,
@@ -151,15 +158,16 @@ def _memberships(call: PageCall) -> list[str]:
     return list(call.visitor.memberships)
 
 
-def _read(call: PageCall, asked: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+def _read(call: PageCall, asked: dict[str, Any]) -> tuple[dict[str, Any] | None, bool]:
     """Return the answer, and whether its groups may be shown: those that lead to people are left out where the owner
-    does not compare them."""
-    try:
-        return call.run(OUTCOMES, asked), True
-    except Forbidden as error:
-        if error.code != NOT_COMPARED:
-            raise
-    return call.run(OUTCOMES, {name: value for name, value in asked.items() if name != "groupBy"}), False
+    does not compare them. The answer is None where all of it is of few people."""
+    for given in (asked, {name: value for name, value in asked.items() if name != "groupBy"}):
+        try:
+            return call.run(OUTCOMES, given), given is asked
+        except Forbidden as error:
+            if error.code != NOT_COMPARED:
+                raise
+    return None, False
 
 
 def _draw(steps: list[dict[str, Any]], plotted: PlottedOutcome, links: list[BarLink]) -> Any:
@@ -186,7 +194,7 @@ def _log_times(label: str) -> dict[str, str]:
 def _link_row(group: str, ident: str, project: Mapping[str, str], times: Mapping[str, str]) -> str:
     """Return the path of what is behind a row: the turns of a session, or the requests of a project, model or key; ""
     for other groups."""
-    if not ident:
+    if ident in ("", FEW_PEOPLE):
         return ""
     if group == "session":
         return f"{TURNS}?{urlencode({**project, 'session': ident})}"

@@ -6,12 +6,21 @@ from typing import Annotated, Any
 
 from msgspec import Meta, to_builtins
 
+from gateway.accounts.members import list_members
 from gateway.accounts.outcome_settings import OutcomeSettings, change_settings, find_settings
 from gateway.accounts.projects import list_projects
 from gateway.catalogue.prices import rates_at
 from gateway.errors import Forbidden
 from gateway.metering.activity import Owners
-from gateway.reports.outcomes import GROUPS, PERSONAL, OutcomeQuestion, OutcomeSum, read_report
+from gateway.reports.outcomes import (
+    FEW_PEOPLE,
+    GROUPS,
+    MIN_PEOPLE,
+    PERSONAL,
+    OutcomeQuestion,
+    OutcomeSum,
+    read_report,
+)
 from gateway.reports.savings import (
     CACHE_LOST,
     CACHE_UNREAD,
@@ -67,6 +76,12 @@ HINT = (
     "This organization does not compare people: group by team, project or model, ask for your own figures with "
     "mine=true, or let an owner turn comparePeople on."
 )
+
+FEW_HINT = (
+    f"These figures are of fewer than {MIN_PEOPLE} other people, and this organization does not compare people: ask for "
+    "more projects, for your own figures with mine=true, or let an owner turn comparePeople on."
+)
+FEW_NAME = f"Groups of fewer than {MIN_PEOPLE} people"
 
 
 class OutcomesQuery(Body):
@@ -160,7 +175,8 @@ class OutcomeGroupAnswer(OutcomeAnswer):
 
 
 class OutcomesAnswer(Answer):
-    """The outcomes of a period: in all, by day (by hour for periods of hours), and by the group."""
+    """The outcomes of a period: in all, by day (by hour for periods of hours), and by the group. Where people are not
+    compared, groups of fewer than three other people are one group, `(few people)`."""
 
     total: OutcomeAnswer
     steps: list[OutcomeStepAnswer]
@@ -179,15 +195,20 @@ def read_outcomes(visitor: Visitor, given: Mapping[str, Any]) -> OutcomesAnswer:
     window = read_window(given, visitor.services.clock.now_us())
     scope = scope_of(visitor, given.get("projectId"))
     mine = _own_keys(visitor, scope)
+    hidden: frozenset[str] = frozenset()
     if given.get("mine") == "true":
         scope = UsageScope(Owners(key_ids=tuple(mine)), {ident: scope.keys[ident] for ident in mine})
-    elif group in PERSONAL and not compares_people(visitor, scope):
-        raise Forbidden(HINT, code=NOT_COMPARED)
+    elif not compares_people(visitor, scope):
+        if group in PERSONAL:
+            raise Forbidden(HINT, code=NOT_COMPARED)
+        hidden = _other_people(visitor)
     names, teams = names_of(visitor)
-    names |= {ident: key.description for ident, key in scope.keys.items()}
+    names |= {ident: key.description for ident, key in scope.keys.items()} | {FEW_PEOPLE: FEW_NAME}
     database = visitor.services.store.database
     names |= {project.id: project.name for project in list_projects(database, list(visitor.memberships), archived=True)}
-    report = read_report(database, OutcomeQuestion(scope.owners, window.span, group, scope.keys, teams))
+    report = read_report(database, OutcomeQuestion(scope.owners, window.span, group, scope.keys, teams, hidden))
+    if report.is_of_few:
+        raise Forbidden(FEW_HINT, code=NOT_COMPARED)
     return OutcomesAnswer(
         _show(OutcomeAnswer, report.total),
         _show_steps(report.steps, window),
@@ -217,6 +238,13 @@ def compares_people(visitor: Visitor, scope: UsageScope) -> bool:
     organizations = {scope.keys[ident].organization_id for ident in foreign}
     database = visitor.services.store.database
     return all(find_settings(database, ident).compare_people for ident in organizations)
+
+
+def _other_people(visitor: Visitor) -> frozenset[str]:
+    """Return the people of the visitor's organizations beside the visitor."""
+    own = {member.id for member in visitor.memberships.values()}
+    database = visitor.services.store.database
+    return frozenset(one.id for place in visitor.memberships for one in list_members(database, place)) - own
 
 
 def _own_keys(visitor: Visitor, scope: UsageScope) -> list[str]:

@@ -116,3 +116,21 @@ def test_the_page_offers_what_it_shows_as_csv(tenants: Tenants, worked: Person) 
     owner = open_page(tenants, tenants["acme owner"], f"{PATH}?groupBy=person")
     (path,) = re.findall(r'href="[^"]*(/activity/outcomes/export\?[^"]*)"', owner)
     assert "groupBy" not in path
+
+
+def test_figures_of_one_other_person_give_way_to_the_visitors_own(tenants: Tenants, worked: Person) -> None:
+    owner, colleague = tenants["acme owner"], tenants["acme colleague"]
+    path = f"/orgs/{owner.organization_id}/teams"
+    ident = tenants.ok("POST", path, owner, {"name": "Red"})["team"]["id"]
+    for person in (worked, colleague):
+        tenants.ok("PUT", f"{path}/{ident}/members/{person.member_id}", owner)
+    tenants.ok("PUT", f"{path}/{ident}/leads/{colleague.member_id}", owner)
+    for group in ("team", "session"):
+        page = open_page(tenants, colleague, f"{PATH}?groupBy={group}")
+        assert "These are your own outcomes" in page and "$0.75" not in page
+        (exported,) = re.findall(r'href="[^"]*(/activity/outcomes/export\?[^"]*)"', page)
+        assert "mine=true" in exported
+
+
+def test_the_page_says_which_sessions_a_repository_has_the_cost_of(tenants: Tenants, worked: Person) -> None:
+    assert "at most the 4,000 with" in open_page(tenants, worked, f"{PATH}?groupBy=repository")

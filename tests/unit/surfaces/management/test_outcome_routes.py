@@ -63,6 +63,12 @@ def team(tenants: Tenants, name: str, *people: Person) -> str:
     return ident
 
 
+def compare_people(tenants: Tenants) -> None:
+    """Let the owner of acme turn the comparison of people on."""
+    owner = tenants["acme owner"]
+    tenants.ok("PUT", f"/orgs/{owner.organization_id}/outcome-settings", owner, {"comparePeople": True})
+
+
 def test_each_outcome_has_its_price_from_the_keys_that_report(tenants: Tenants) -> None:
     owner, developer, colleague = (tenants[f"acme {name}"] for name in ("owner", "developer", "colleague"))
     spend(tenants, developer, 3 * NANO)
@@ -96,6 +102,7 @@ def test_the_sums_equal_activity_to_the_nano_dollar(tenants: Tenants) -> None:
 def test_teams_projects_and_models_are_compared_by_everybody_who_sees_them(tenants: Tenants) -> None:
     owner, developer, colleague = (tenants[f"acme {name}"] for name in ("owner", "developer", "colleague"))
     red = team(tenants, "Red", developer)
+    compare_people(tenants)  # the team has one person
     spend(tenants, developer, 2 * NANO)
     spend(tenants, colleague, 1 * NANO, served="haiku")
     report(tenants, developer, model="anthropic/opus", lines_added=7, pull_requests=1)
@@ -142,7 +149,8 @@ def test_everybody_sees_their_own_figures_and_nobody_elses(tenants: Tenants) -> 
 
 def test_a_lead_sees_the_team_as_a_whole(tenants: Tenants) -> None:
     owner, developer, colleague = (tenants[f"acme {name}"] for name in ("owner", "developer", "colleague"))
-    red = team(tenants, "Red", developer, colleague)
+    others = [tenants["acme admin"], joined(tenants, "fifth@acme.example")]
+    red = team(tenants, "Red", developer, colleague, *others)
     path = f"/orgs/{owner.organization_id}/teams/{red}/leads/{developer.member_id}"
     tenants.ok("PUT", path, owner)
     report(tenants, developer, commits=3)
@@ -151,6 +159,80 @@ def test_a_lead_sees_the_team_as_a_whole(tenants: Tenants) -> None:
     groups = tenants.ok("GET", f"{REPORT}&groupBy=team", developer)["groups"]
     assert [(one["id"], one["commits"]) for one in groups] == [(red, 8)]
     assert tenants.refused("GET", f"{REPORT}&groupBy=person", developer) == f"403 {NOT_COMPARED}"
+
+
+def joined(tenants: Tenants, email: str) -> Person:
+    """A further developer of acme."""
+    owner = tenants["acme owner"]
+    return tenants.join(owner.organization_id, owner.project_id, email, "developer")
+
+
+@pytest.mark.parametrize("group", ["team", "repository", "model"])
+def test_no_group_of_few_people_tells_what_one_of_them_did(tenants: Tenants, group: str) -> None:
+    """The group of one person is joined to another, or what is missing from the total would tell it."""
+    owner, *people = (tenants[f"acme {name}"] for name in ("owner", "developer", "colleague", "admin"))
+    people.append(joined(tenants, "fifth@acme.example"))
+    names = dict.fromkeys((people[0],), "alone") | dict.fromkeys(people[1:], "several")
+    if group == "team":
+        for name in ("alone", "several"):
+            team(tenants, name, *(person for person in people if names[person] == name))
+    for number, person in enumerate(people):
+        more = {group: names[person]} if group != "team" else {}
+        report(tenants, person, commits=10 ** (number + 1), **more)
+        spend(tenants, person, NANO, served=names[person], session="s")
+    for form in ("", "/export"):
+        path = REPORT.replace("?", f"{form}?") + f"&groupBy={group}"
+        answer = str(tenants.ok("GET", path, owner))
+        assert "11110" in answer and "(few people)" in answer
+        assert "alone" not in answer and "'commits': 10," not in answer and '"10"' not in answer, answer
+        assert "11100" not in answer  # the total less this would be what one person did
+    groups = tenants.ok("GET", f"{REPORT}&groupBy={group}", owner)["groups"]
+    assert sum(one["commits"] for one in groups) == 11110
+    compare_people(tenants)
+    groups = tenants.ok("GET", f"{REPORT}&groupBy={group}", owner)["groups"]
+    assert {one["commits"] for one in groups} == {10, 11100}
+
+
+def test_groups_of_several_people_are_shown_as_before(tenants: Tenants) -> None:
+    owner, *people = (tenants[f"acme {name}"] for name in ("owner", "developer", "colleague", "admin"))
+    red = team(tenants, "Red", *people)
+    report(tenants, people[0], commits=4)
+    groups = tenants.ok("GET", f"{REPORT}&groupBy=team", owner)["groups"]
+    assert [(one["id"], one["commits"]) for one in groups] == [(red, 4)]
+
+
+def test_no_scope_of_few_people_tells_what_one_of_them_did(tenants: Tenants) -> None:
+    """A lead of one person, and the filter by a project of one person."""
+    owner, developer, colleague = (tenants[f"acme {name}"] for name in ("owner", "developer", "colleague"))
+    red = team(tenants, "Red", developer, colleague)
+    tenants.ok("PUT", f"/orgs/{owner.organization_id}/teams/{red}/leads/{developer.member_id}", owner)
+    report(tenants, developer, commits=3)
+    assert tenants.ok("GET", REPORT, developer)["total"]["commits"] == 3  # the colleague reported nothing
+    report(tenants, colleague, commits=5)
+    for form in ("", "/export"):
+        for more in ("", "&groupBy=team", "&groupBy=model"):
+            path = REPORT.replace("?", f"{form}?") + more
+            assert tenants.refused("GET", path, developer) == f"403 {NOT_COMPARED}"
+    assert tenants.ok("GET", f"{REPORT}&mine=true", developer)["total"]["commits"] == 3
+    assert tenants.ok("GET", REPORT, owner)["total"]["commits"] == 8
+    compare_people(tenants)
+    assert tenants.ok("GET", REPORT, developer)["total"]["commits"] == 8
+
+
+def test_nobody_takes_the_cost_of_a_session_by_its_name(tenants: Tenants) -> None:
+    """Sessions are named by callers: of its cost a repository has that of the keys which named it."""
+    owner, developer, colleague = (tenants[f"acme {name}"] for name in ("owner", "developer", "colleague"))
+    compare_people(tenants)
+    for person, cost in ((developer, 2), (colleague, 40)):
+        spend(tenants, person, cost * NANO, session="a")
+    spend(tenants, colleague, 500 * NANO, session="(other)")
+    report(tenants, developer, session="a", repository="acme/house", edits_accepted=1)
+    report(tenants, developer, session="(other)", repository="acme/house", edits_accepted=1)
+    groups = tenants.ok("GET", f"{REPORT}&groupBy=repository", owner)["groups"]
+    assert {one["id"]: one["cost"] for one in groups} == {"acme/house": "2", "": "540"}
+    report(tenants, colleague, session="a", repository="acme/garden", edits_accepted=1)
+    groups = tenants.ok("GET", f"{REPORT}&groupBy=repository", owner)["groups"]
+    assert {one["id"]: one["cost"] for one in groups} == {"acme/house": "2", "acme/garden": "40", "": "500"}
 
 
 def test_a_session_that_reports_without_spending_is_listed(tenants: Tenants) -> None:
@@ -164,6 +246,7 @@ def test_a_session_that_reports_without_spending_is_listed(tenants: Tenants) -> 
 
 def test_a_repository_has_the_cost_of_its_sessions(tenants: Tenants) -> None:
     owner, developer, colleague = (tenants[f"acme {name}"] for name in ("owner", "developer", "colleague"))
+    compare_people(tenants)
     for person, session, cost in ((developer, "a", 2), (developer, "b", 3), (colleague, "c", 5), (colleague, "", 7)):
         spend(tenants, person, cost * NANO, session=session or None)
     report(tenants, developer, session="a", repository="acme/house", edits_accepted=4, pull_requests=1)
