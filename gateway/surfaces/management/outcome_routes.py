@@ -78,8 +78,8 @@ HINT = (
 )
 
 FEW_HINT = (
-    f"These figures are of fewer than {MIN_PEOPLE} other people, and this organization does not compare people: ask for "
-    "more projects, for your own figures with mine=true, or let an owner turn comparePeople on."
+    f"These figures are of fewer than {MIN_PEOPLE} other people, and this organization does not compare people: ask "
+    "for more projects, for your own figures with mine=true, or let an owner turn comparePeople on."
 )
 FEW_NAME = f"Groups of fewer than {MIN_PEOPLE} people"
 
