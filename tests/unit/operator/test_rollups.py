@@ -53,7 +53,7 @@ def test_jobs_are_listed_with_their_last_round_and_done_on_demand(run) -> None:
 
 
 def test_a_job_run_by_command_leaves_its_alerts_to_be_delivered(run, installation) -> None:
-    """What a job finds is noted in its process, which ends with the command."""
+    """A job notes what it finds in its process, which ends with the command."""
     run("alerts", "add", "mailto:ops@example.com", "--event", "usage.unusual")
     database = installation.database
     ((key_id,),) = database.query_rows("SELECT id FROM api_key LIMIT 1")
