@@ -125,34 +125,6 @@ def test_the_repository_has_the_names_of_opentelemetry(
     assert found.repository == expected
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ("https://ann:ghp_s3cret@git.example/acme/house.git", "git.example/acme/house"),
-        ("https://ghp_s3cret@git.example/acme/house", "git.example/acme/house"),
-        ("HTTPS://ann:p@ss/w0rd@git.example/house/", "git.example/house"),
-        ("ann:ghp_s3cret@git.example/acme/house", "git.example/acme/house"),
-        ("//ann:ghp_s3cret@git.example/house", "git.example/house"),
-        ("git@git.example:acme/house.git", "git.example:acme/house"),
-        ("ssh://git@git.example:2222/acme/house.git", "git.example:2222/acme/house"),
-        ("https://git.example/house?private_token=s3cret#s3cret", "git.example/house"),
-        ("https://ann:s3cret", ""),
-        ("https://git.example:8443/house", "git.example:8443/house"),
-        ("https://git.example/house:1", "git.example/house:1"),
-        ("ho\u202euse\n", "ho\N{REPLACEMENT CHARACTER}use\N{REPLACEMENT CHARACTER}"),
-        ("  ", ""),
-    ],
-)
-@pytest.mark.parametrize("attribute", ["vcs__repository__name", "vcs__owner__name"])
-def test_no_credentials_of_a_remote_are_kept(given: str, expected: str, attribute: str) -> None:
-    names = {"vcs__repository__name": "name", attribute: given}
-    export = MetricExport(NOW_US - 1000, NOW_US).add("claude_code.commit.count", 1, **names)
-    (found,) = read_outcomes(export.protobuf, "metrics", False)
-    if attribute == "vcs__owner__name":
-        expected = f"{expected}/name" if expected else "name"
-    assert found.repository == expected
-
-
 def test_a_series_keeps_its_name_from_one_version_to_the_next() -> None:
     """Otherwise all that running agents had reported would count again after an upgrade."""
     export = MetricExport(NOW_US, NOW_US + 5, CUMULATIVE, **{"host.name": "h"})
