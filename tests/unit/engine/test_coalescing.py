@@ -94,7 +94,7 @@ class SignedInOwner:
         resolution = SimpleNamespace(provider="")
         plan = SimpleNamespace(ranked=[] if denied else [one], excluded=excluded, resolution=resolution)
         route_plan: Any = SimpleNamespace(
-            plan=plan, mappings=(NORTH.mapping,), groups=((NORTH,),), model="m", names={}, others=()
+            plan=plan, mappings=(NORTH.mapping,), groups=((NORTH,),), model="m", names={}, others=(), chosen=False
         )
         request = make_run(self.clock, Providers(), NORTH).request
         return SharedRequest(make_context(), request, route_plan, KEY, self.clock.monotonic() + 60)
