@@ -23,8 +23,17 @@ class LiveWorkers:
         place, _, owner = name.partition("/")
         if not place or place != self._place or not owner or name == self.name:
             return False
-        # A live worker locks all of its files, and has one at any time. The files of others are deleted at last.
-        return not any(_is_locked(path) for path in self._directory.glob(f"{glob.escape(owner)}-*.log"))
+        # Where this worker does not look alive either, the folder or its locks show nothing.
+        return not self._is_alive(owner) and self._is_alive(self.name.partition("/")[2])
+
+    def _is_alive(self, owner: str) -> bool:
+        """Return whether a worker may be alive: it locks all of its files, and has one at any time. The files of others
+        are deleted at last."""
+        # A file may be followed by another one while the folder is read.
+        return any(self._has_locked(owner) for _ in range(2))
+
+    def _has_locked(self, owner: str) -> bool:
+        return any(_may_be_locked(path) for path in self._directory.glob(f"{glob.escape(owner)}-*.log"))
 
 
 def _place_of(directory: Path) -> str:
@@ -38,14 +47,15 @@ def _place_of(directory: Path) -> str:
     return blake2b(parts.encode(), digest_size=8).hexdigest()
 
 
-def _is_locked(path: Path) -> bool:
+def _may_be_locked(path: Path) -> bool:
+    """Return False only for a file that is certainly not locked; one that vanished may have a successor."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
+    except OSError:
+        return True
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError:  # also on file systems without locks
         return True
     finally:
         os.close(handle)

@@ -1,9 +1,14 @@
 """Whether a worker has ended is known from the locks of its files, at once and never wrongly."""
 
+import errno
+import fcntl
+import os
 import shutil
 import signal
 import subprocess
 import sys
+
+import pytest
 
 from gateway.store import live_workers
 from gateway.store.intents import Intents, orphans
@@ -71,3 +76,53 @@ def test_nothing_is_known_where_the_system_does_not_name_its_start(tmp_path, mon
     name = LiveWorkers(tmp_path, other.owner).name
     other.close()
     assert not LiveWorkers(tmp_path, own.owner).is_dead(name)
+
+
+def test_a_worker_that_begins_a_new_file_during_the_look_is_not_dead(tmp_path, monkeypatch):
+    """The old file is in the list, and gone when it is opened."""
+    own, other = Intents(tmp_path, "node"), Intents(tmp_path, "node", segment_bytes=200)
+    workers = LiveWorkers(tmp_path, own.owner)
+    name = LiveWorkers(tmp_path, other.owner).name
+    really_open = os.open
+
+    def open_late(path, *more):
+        if other.owner in str(path) and not str(path).endswith(".new"):
+            before = set(tmp_path.glob(f"{other.owner}-*.log"))
+            number = 0
+            while before & set(tmp_path.glob(f"{other.owner}-*.log")):
+                request = number.to_bytes(16, "big")
+                other.begin(request, 0, b"x" * 50)
+                other.end(request, 0)
+                number += 1
+        return really_open(path, *more)
+
+    monkeypatch.setattr(os, "open", open_late)
+    assert not workers.is_dead(name)
+
+
+def test_an_emptied_or_replaced_folder_shows_nothing(tmp_path):
+    """Somebody deletes the files of workers that are alive, or mounts another folder over them."""
+    folder = tmp_path / "intents"
+    own, other = Intents(folder, "node"), Intents(folder, "node")
+    workers = LiveWorkers(folder, own.owner)
+    name = LiveWorkers(folder, other.owner).name
+    for path in folder.glob("*.log"):
+        path.unlink()
+    assert not workers.is_dead(name)
+    shutil.rmtree(folder)
+    assert not workers.is_dead(name)
+
+
+@pytest.mark.parametrize("problem", [errno.ENOLCK, errno.EOPNOTSUPP, 0])
+def test_a_file_system_without_locks_shows_nothing(tmp_path, monkeypatch, problem):
+    """Network file systems refuse locks, or grant the same one to everybody."""
+    own, other = Intents(tmp_path, "node"), Intents(tmp_path, "node")
+    workers = LiveWorkers(tmp_path, own.owner)
+    name = LiveWorkers(tmp_path, other.owner).name
+
+    def lock(handle, operation):
+        if problem:
+            raise OSError(problem, os.strerror(problem))
+
+    monkeypatch.setattr(fcntl, "flock", lock)
+    assert not workers.is_dead(name)
