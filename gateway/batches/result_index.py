@@ -13,6 +13,7 @@ from gateway.runtime.large_files import StoredFile
 
 SPOOL_BYTES = 1 << 30  # of one download; the results beyond are left to the next one
 SPARE_RESULTS = 100  # that a provider may send beyond one for each line
+NAMED_BYTES = 1 << 15  # at the beginning and at the end of an unreadable result, in which its line is named
 
 
 class ForeignResults(Exception):
@@ -104,7 +105,10 @@ def _number_of(part: str, result: ResultLine) -> int | None:
     """Return the number of the line of a result; None where that is unknown."""
     if result.status == UNREADABLE:
         # The answer of a model may quote anything: the name counts if it is the only one.
-        names = set(re.findall(rb"\b%b-([0-9]{1,%d})\b" % (re.escape(part.encode()), MAX_DIGITS), result.body))
+        body = result.body
+        if len(body) > 2 * NAMED_BYTES:  # a search of all of it would block the event loop
+            body = b"%b\n%b" % (body[:NAMED_BYTES], body[-NAMED_BYTES:])
+        names = set(re.findall(rb"\b%b-([0-9]{1,%d})\b" % (re.escape(part.encode()), MAX_DIGITS), body))
         return int(names.pop()) if len(names) == 1 else None
     name, _, digits = result.custom_id.rpartition("-")
     is_number = digits.isascii() and digits.isdecimal() and len(digits) <= MAX_DIGITS
