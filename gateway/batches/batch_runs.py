@@ -182,10 +182,20 @@ class BatchRun:
             self._running = False
             if not self._claim.job.has_ended:
                 self._claim.release(TROUBLE_WAIT_S if self._troubled else self._wait_s)
+        except GatewayError:
+            self._running = False
+            renewal.result()
+            self._claim.release(TROUBLE_WAIT_S)
+            raise
         finally:
             self._running = False
             self._claim.lost = True
             renewal.result()
+
+    @property
+    def claimed(self) -> BatchJob:
+        """Return the row that this worker claimed last."""
+        return self._claim.job
 
     @property
     def _job(self) -> BatchJob:

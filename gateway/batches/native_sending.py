@@ -70,6 +70,7 @@ class NativeSending:
         self._calls = batch.services.lines.calls
         self._builders: dict[tuple[str, str, str], PartBuilder] = {}
         self._lock = threading.Lock()
+        self._stopped = False  # a collector failed
         self._refused: frozenset[tuple[str, str]] = frozenset()
         self._failures: dict[tuple[str, str, str], int] = {}  # creations that failed, by the keys of builders
         self._credentials: dict[str, str] = {}
@@ -90,8 +91,7 @@ class NativeSending:
         taking = threading.Lock()
         collectors = [Job(self._collect_some, lines, taking) for _ in range(batch.parallel)]
         try:
-            for collector in collectors:
-                collector.result()
+            self._wait_for(collectors)
             while self._builders and batch.may_go():
                 self._submit(self._builders.popitem()[1])
         finally:
@@ -136,14 +136,29 @@ class NativeSending:
 
     # Lines.
 
+    def _wait_for(self, collectors: list[Job[None]]) -> None:
+        """Wait for all collectors: none may continue beside the next run of the batch. Raise the error of one."""
+        failed: BaseException | None = None
+        for collector in collectors:
+            try:
+                collector.result()
+            except Exception as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
     def _collect_some(self, lines: Iterator[InputLine], taking: threading.Lock) -> None:
         work_for(self._batch.job().organization)
-        while self._batch.may_go():
+        while self._batch.may_go() and not self._stopped:
             with taking:
                 line = next(lines, None)
             if line is None:
                 return
-            self._collect(line)
+            try:
+                self._collect(line)
+            except BaseException:
+                self._stopped = True
+                raise
 
     def _collect(self, line: InputLine) -> None:
         """Write a line for the batch API of its target, if it has one. An error is left to the request that follows."""

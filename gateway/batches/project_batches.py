@@ -1,6 +1,7 @@
 """Batches, as the surfaces use them; running them is recurring work of every worker."""
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -104,6 +105,7 @@ class Batches:
         endings = JobEndings(self.rows, self._holds, self.callbacks, clock)
         lines = LineRows(database, vault)
         self._parts = RunParts(self.rows, lines, self._holds, files, endings, clock, settings, max_line_bytes, native)
+        self._left: deque[BatchJob] = deque()  # claimed batches of runs that ended early
         self._rounds = Rounds(MAX_RUNS_PER_ORGANIZATION, MAX_RUNS, clock)
         self.deliveries = Deliveries(self.callbacks, self, vault, transport, clock)
         self.port: LinePort | None = None
@@ -269,6 +271,7 @@ class Batches:
         """Start or continue batches that no worker has. Unavailable when the store is down."""
         if self.port is None:
             return
+        self._release_left()
         self.rows.end_dead_claims(self._clock.now_us())
         due = self.rows.due(self._clock.now_us(), MAX_RUNS_PER_ORGANIZATION, MAX_RUNS)
         self._rounds.run(((job.organization, partial(self._run, job, should_continue)) for job in due), should_continue)
@@ -291,11 +294,22 @@ class Batches:
             claim = partial(self.rows.claim, job, now + CLAIM_US)
             claimed = self._database.write(claim)
             if claimed is not None:
-                BatchRun(self._parts, self._port(), claimed, should_continue).run()
+                run = BatchRun(self._parts, self._port(), claimed, should_continue)
+                try:
+                    run.run()
+                except GatewayError:
+                    self._left.append(run.claimed)
+                    raise
         except GatewayError as error:
             log.warning("the batch %s will be continued: %s", job.id, error.message)
         except Exception:  # One batch must not block the others.
             log.exception("the batch %s failed", job.id)
+
+    def _release_left(self) -> None:
+        """Let batches be continued at once that could not be released because the store was down. Unavailable."""
+        while self._left:
+            self._database.write(partial(self.rows.change, self._left[0], due_at=self._clock.now_us()))
+            self._left.popleft()
 
     def _release_lost_holds(self) -> None:
         """Release the holds of batches that have ended or were never inserted, because their worker died."""

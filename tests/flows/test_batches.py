@@ -414,6 +414,41 @@ def test_a_claim_of_an_earlier_version_is_not_ended_by_what_stands_beside_it(cli
     assert batches.rows.find(batch.id).due_at == until
 
 
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_batch_continues_soon_after_an_outage_of_the_store(
+    client: OpenAI, gateway: Tenant, upstream: FakeOpenAI, monkeypatch: pytest.MonkeyPatch, is_back: bool
+):
+    """The claim of its worker ends when the run ends, or as soon as the store is back, and not after 30 seconds."""
+    services = gateway.services
+    batches = services.engine.batches
+    with no_worker(gateway):
+        batch = begin(client, [chat_line(1)])
+    refused: list[int] = []
+    checked, change = batch_runs.check_lines, batches.rows.change
+
+    def change_later(job, **values):
+        if job.id == batch.id and len(refused) == 1:
+            refused.append(2)
+            raise Unavailable("The store is down.")
+        return change(job, **values)
+
+    def check_later(*given):
+        if not refused and given[1].id == batch.id:
+            refused.append(1)
+            if not is_back:
+                monkeypatch.setattr(batches.rows, "change", change_later)
+            raise Unavailable("The store is down.")
+        return checked(*given)
+
+    monkeypatch.setattr(batch_runs, "check_lines", check_later)
+    began = time.monotonic()
+    done = run(gateway, client, batch.id)
+    assert done.status == "completed" and len(refused) == 1 + (not is_back)
+    assert time.monotonic() - began < (batch_runs.TROUBLE_WAIT_S if is_back else 2) + 5
+    assert len(usage(gateway)) == 1 and not batches._left
+    settled(gateway)
+
+
 def test_a_late_renewal_changes_nothing_of_a_batch_that_has_ended(client: OpenAI, gateway: Tenant):
     batches = gateway.services.engine.batches
     done = run(gateway, client, begin(client, [chat_line(1)]).id)
