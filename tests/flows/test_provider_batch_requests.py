@@ -217,6 +217,38 @@ def test_lines_by_auto_and_smart_go_to_a_batch_api(gateway: Tenant, upstream: An
 
 @pytest.mark.parametrize("vendor", [name for name in VENDORS if name != "azure"], indirect=True)
 def test_lines_by_a_key_of_the_organization_cost_no_credits(gateway: Tenant, upstream: Any, vendor: Vendor):
+    pay_by_own_key(gateway, vendor, upstream)
+    client = client_of(gateway)
+    done = run(gateway, client, begin(client, [chat_line(n, vendor) for n in range(3)], sending="native").id)
+    errors = client.files.content(done.error_file_id).text if done.error_file_id else done
+    assert (done.status, done.request_counts.completed) == ("completed", 3), errors
+    rows = usage_of(gateway)
+    assert [row.mode for row in rows] == [BYOK] * 3 and [call for call in upstream.calls if call.problem] == []
+    assert_free(gateway)
+
+
+@pytest.mark.parametrize("vendor", ["azure"], indirect=True)
+def test_lines_by_an_own_key_for_azure_are_sent_as_requests(gateway: Tenant, upstream: Any, vendor: Vendor):
+    """The operator's batch deployment is none of the organization's resource."""
+    pay_by_own_key(gateway, vendor, upstream)
+    client = client_of(gateway)
+    lines = [chat_line(number, vendor) for number in range(3)]
+    refused = run(gateway, client, begin(client, lines, sending="native").id)
+    assert refused.status == "failed" and {error.code for error in refused.errors.data} == {"no_batch_api"}
+    assert upstream.calls == []
+    done = run(gateway, client, begin(client, lines).id)
+    assert (done.status, done.request_counts.completed) == ("completed", 3)
+    assert [one["custom_id"] for one in output(client, done)] == [line["custom_id"] for line in lines]
+    assert len(upstream.calls) == 3 and not any(map(is_creation, upstream.calls))
+    assert [call for call in upstream.calls if call.problem] == []
+    rows = usage_of(gateway)
+    assert [row.mode for row in rows] == [BYOK] * 3
+    assert all(json.loads(row.extra or "{}").get("tier") != "batch" for row in rows)
+    assert_free(gateway)
+
+
+def pay_by_own_key(gateway: Tenant, vendor: Vendor, upstream: Any) -> None:
+    """Let the requests of the project use a provider key of its organization."""
     services = gateway.services
     own = vendor.environment[next(name for name in vendor.environment if name.endswith("_API_KEY"))]
     draft = ProviderKeyDraft(vendor.name, own, base_url=upstream.url)
@@ -224,13 +256,11 @@ def test_lines_by_a_key_of_the_organization_cost_no_credits(gateway: Tenant, ups
     project = services.accounts.authentication.caller(gateway.key).project_id
     change = ProjectChange(mode="api-keys")
     update_project(services.store.database, services.store.control, project, change, actor="operator")
-    client = client_of(gateway)
-    done = run(gateway, client, begin(client, [chat_line(n, vendor) for n in range(3)], sending="native").id)
-    errors = client.files.content(done.error_file_id).text if done.error_file_id else done
-    assert (done.status, done.request_counts.completed) == ("completed", 3), errors
-    rows = usage_of(gateway)
-    assert [row.mode for row in rows] == [BYOK] * 3 and [call for call in upstream.calls if call.problem] == []
-    database = services.store.database
+
+
+def assert_free(gateway: Tenant) -> None:
+    """Check that no credits were spent or are reserved."""
+    database = gateway.services.store.database
     sql = "SELECT settled_nusd FROM budget WHERE scope_id = ? AND kind = 'credits'"
     assert {row[0] for row in database.query_rows(sql, (gateway.organization_id,))} <= {0}
     sql = "SELECT id FROM hold WHERE organization = ?"
