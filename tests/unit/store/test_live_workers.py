@@ -79,7 +79,7 @@ def test_nothing_is_known_where_the_system_does_not_name_its_start(tmp_path, mon
 
 
 def test_a_worker_that_begins_a_new_file_during_the_look_is_not_dead(tmp_path, monkeypatch):
-    """The old file is in the list, and gone when it is opened."""
+    """The file that was listed does not exist any more when the look opens it."""
     own, other = Intents(tmp_path, "node"), Intents(tmp_path, "node", segment_bytes=200)
     workers = LiveWorkers(tmp_path, own.owner)
     name = LiveWorkers(tmp_path, other.owner).name
@@ -101,7 +101,7 @@ def test_a_worker_that_begins_a_new_file_during_the_look_is_not_dead(tmp_path, m
 
 
 def test_an_emptied_or_replaced_folder_shows_nothing(tmp_path):
-    """Somebody deletes the files of workers that are alive, or mounts another folder over them."""
+    """The files of workers that are alive were deleted, or another folder was mounted over them."""
     folder = tmp_path / "intents"
     own, other = Intents(folder, "node"), Intents(folder, "node")
     workers = LiveWorkers(folder, own.owner)
