@@ -124,8 +124,8 @@ def run_batch(
 
 
 def httpx_of(node: GatewayProcess, method: str, path: str, **given: Any) -> httpx.Response:
-    """Return the answer to a request, which is sent again while workers are killed."""
-    for left in reversed(range(20)):
+    """Return the answer to a request, which is sent again while workers are killed or the database starts."""
+    for left in reversed(range(120)):
         try:
             with httpx.Client(timeout=120, headers={"Authorization": f"Bearer {node.key}"}) as http:
                 answer = http.request(method, f"{node.address}/v1{path}", **given)
