@@ -39,6 +39,10 @@ NAMED = {
 }
 EXPLORED = ("model", "provider", "apiKey", "user", "team", "project", "app", "session", "errorCode", "tag&tag=team")
 WIDTHS = (400, 1400)
+# The elements that reach over the edge of the page, for the message of a failure.
+WIDER = """[...document.querySelectorAll("main *")].filter(one => one.getBoundingClientRect().right > innerWidth
+    && !one.closest(".scroll")).slice(0, 4)
+    .map(one => `${one.tagName}.${one.className}: ${one.textContent.slice(0, 60)}`)"""
 
 
 @pytest.fixture
@@ -125,7 +129,8 @@ def test_hostile_names_and_answers_are_text_on_each_page(
             browser.ask(
                 "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
             )
-            assert browser.run("document.documentElement.scrollWidth <= innerWidth"), (path, width)
+            wide = browser.run(WIDER)
+            assert browser.run("document.documentElement.scrollWidth <= innerWidth"), (path, width, wide)
         assert browser.run("window.attacked") is None, path
         assert browser.run("window.violations") == [], path
         assert set(browser.run(HOSTS)) <= {host}, path
