@@ -101,7 +101,7 @@ def test_the_page_shows_the_sessions_of_a_project(used: Tenants) -> None:
     owner = used["acme owner"]
     body = {"organizationId": owner.organization_id, "name": "Empty"}
     empty = used.ok("POST", "/projects", owner, body)["project"]["id"]
-    select = re.findall(r'<select name="projectId".*?</select>', open_page(used, owner), re.DOTALL)[0]
+    select = re.findall(r'<select id="projectId".*?</select>', open_page(used, owner), re.DOTALL)[0]
     shown = {choice: shown_on(open_page(used, owner, f"?projectId={choice}")) for choice in CHOICE.findall(select)}
     both = ["first", "second:1"]
     assert shown == {"": both, owner.project_id: both, empty: []}
