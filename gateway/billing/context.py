@@ -100,6 +100,7 @@ class Attempt(Struct, eq=False):
     given: tuple[str, ...] = ()  # ids of containers that the provider made for it
     overrun: bool = False
     capped: bool = False
+    preparing: bool = False  # its files are uploaded, and its request is not sent yet
     begun_as: int | None = None  # the number under which it began, if it has another one since (engine/hedging.py)
 
     @property

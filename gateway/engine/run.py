@@ -354,6 +354,13 @@ class Run(Struct, eq=False):
         self.settlement.abandon(attempt)
         self.planner.abandoned(attempt, self.request.operation)
 
+    def left_unsent(self, attempt: Attempt) -> None:
+        """Record that the caller disconnected before anything was sent: nothing is billed."""
+        self.note(attempt, CLIENT_DISCONNECT, Cancelled(CALLER_DISCONNECTED))
+        self.keep_decision()
+        self.settlement.unused(attempt)
+        self.planner.abandoned(attempt, self.request.operation)
+
     def read_on_s(self, attempt: Attempt) -> float:
         """Return how many seconds to read on for the usage after the caller disconnected; 0 cancels the call.
 
@@ -374,6 +381,8 @@ class Run(Struct, eq=False):
 
     def leave(self, attempt: Attempt) -> bool:
         """Return whether to read on after the caller disconnected. If so, its concurrency slot is free again."""
+        if attempt.preparing:
+            return False
         if not self.caller_gone and self.read_on_s(attempt):
             self.caller_gone = self.reading_on.enter(self.context.caller.organization_id)
         return self.caller_gone

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import structs
 
@@ -35,7 +35,7 @@ from gateway.neutral.usage import Usage, added
 from gateway.providers.answer_checks import UNKNOWN_SHAPE
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import MUTE, SILENCE_CHECK, Upstreams
-from gateway.providers.upstream_calls import Answering, CallListener
+from gateway.providers.upstream_calls import PREPARING, Answering, CallListener
 from gateway.runtime.disconnects import current
 from gateway.runtime.merged_iterators import MergedIterators
 from gateway.runtime.threads import give_way
@@ -76,6 +76,8 @@ class _Part:
 
 class SplitAnswering:
     """Like Answering: the batches of all calls, and `close()`, which ends them."""
+
+    is_sent: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -395,6 +397,12 @@ def _hold(run: Run, attempt: Attempt, answering: Answering | SplitAnswering, war
     until = run.time_limits()
     for batch in answering.batches:
         content = observe(attempt, batch, warnings)
+        attempt.preparing = batch is PREPARING
+        if attempt.preparing:  # which is no silence of the target
+            attempt.started = run.clock.monotonic()
+            until = run.time_limits()
+            yield [Heartbeat()]
+            continue
         if attempt.first_at:
             yield batch
             continue
@@ -497,6 +505,10 @@ def _hung_up(run: Run, attempt: Attempt, answering: Answering | SplitAnswering |
     """
     if last is not None and isinstance(last, FINAL_EVENTS):
         _take_end(attempt, last)  # it came with content that was not delivered
+    elif answering is not None and not answering.is_sent:
+        run.left_unsent(attempt)
+        answering.close()
+        return
     elif answering is not None and last is not None and run.leave(attempt):
         run.settlement.keep(attempt)
         run.reading_on.start(run.read_on_s(attempt), _read_on, run, attempt, answering)

@@ -5,7 +5,7 @@ which gets them in the request or, where they are too large for that, as the nam
 from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -14,14 +14,14 @@ from msgspec.structs import replace
 
 from gateway.callers.access import logs_text
 from gateway.callers.authentication import Caller
-from gateway.clock import SECOND_US
+from gateway.clock import SECOND_US, Clock
 from gateway.errors import ContentNeeded, GatewayError, NotSupported, RequestTooLarge
 from gateway.files.file_rows import FileRow
 from gateway.files.project_files import Files
 from gateway.files.provider_files import PlacedFile, ProviderFiles
 from gateway.media.token_counting import MediaCount, count_stored, counted
 from gateway.neutral.chat import ChatRequest, Conversation
-from gateway.neutral.events import Batch, SourceFound
+from gateway.neutral.events import Batch, Heartbeat, SourceFound
 from gateway.neutral.own_files import is_own_file
 from gateway.neutral.parts import (
     Audio,
@@ -40,9 +40,9 @@ from gateway.neutral.request import Request
 from gateway.providers.files.file_codec import FileContent
 from gateway.providers.protocol import Target
 from gateway.providers.upstream import Upstreams
-from gateway.providers.upstream_calls import Answering, CallListener, Opener
+from gateway.providers.upstream_calls import PREPARING, Answering, CallListener, Opener
 from gateway.runtime.large_files import StoredFile
-from gateway.runtime.threads import compute, hold_more
+from gateway.runtime.threads import Job, compute, hold_more
 
 FILE_ID = "file_id"
 MAX_FILES = 100  # files that one request names
@@ -330,9 +330,12 @@ class PlacingUpstreams(Upstreams):
     ) -> Any:
         """Send the request and return its result. Errors of `Upstreams.send` and of `RequestFiles.place`."""
         inner = self._inner
+        begun = Clock.monotonic()
         placing = self._files.place(inner, request, target, deadline)
         if placing is None:
             return inner.send(request, target, deadline, listener, should_abandon)
+        if should_abandon is not None:
+            should_abandon = _patient(should_abandon, Clock.monotonic() - begun)
         try:
             result = inner.send(placing.request, target, deadline, listener, should_abandon)
         except GatewayError as error:
@@ -350,12 +353,33 @@ class PlacingUpstreams(Upstreams):
         self, request: Request, target: Target, deadline: float, listener: CallListener | None = None
     ) -> Answering:
         """Start a streamed answer. Errors of `Upstreams.stream` and of `RequestFiles.place`."""
-        placing = self._files.place(self._inner, request, target, deadline)
-        if placing is None:
+        if not isinstance(request, ChatRequest):
             return self._inner.stream(request, target, deadline, listener)
-        answering = self._inner.stream(placing.request, target, deadline, listener)
-        answering.batches = self._follow(answering, answering.batches, placing, request, target, deadline, listener)
+        preparation = PlacedLater(Job(self._files.place, self._inner, request, target, deadline))
+        answering = Answering(preparation)
+        answering.is_sent = False
+        answering.batches = self._prepare(answering, preparation, request, target, deadline, listener)
         return answering
+
+    def _prepare(
+        self,
+        answering: Answering,
+        preparation: "PlacedLater",
+        request: Request,
+        target: Target,
+        deadline: float,
+        listener: CallListener | None,
+    ) -> Generator[Batch, None, None]:
+        """Yield PREPARING while files are uploaded, and then the batches of the answer."""
+        while not preparation.wait(self._heartbeat_s):
+            yield PREPARING
+        placing = preparation.result()
+        sent = self._inner.stream(request if placing is None else placing.request, target, deadline, listener)
+        answering.follow(sent)
+        if placing is None:
+            yield from sent.batches
+            return
+        yield from self._follow(answering, sent.batches, placing, request, target, deadline, listener)
 
     def _follow(
         self,
@@ -368,10 +392,15 @@ class PlacingUpstreams(Upstreams):
         listener: CallListener | None,
     ) -> Generator[Batch, None, None]:
         """Yield the batches of an answer; of a second call where the provider had lost a file."""
+        has_begun = False
         try:
-            yield from map(placing.restore_batch, batches)
+            for batch in batches:
+                has_begun = has_begun or any(type(event) is not Heartbeat for event in batch)
+                yield placing.restore_batch(batch)
             return
         except GatewayError as error:
+            if has_begun:  # its events cannot be taken back
+                raise placing.clean(error) from None
             again = self._files.place_again(placing, error, self._inner, request, target, deadline)
             if again is None:
                 raise placing.clean(error) from None
@@ -381,6 +410,33 @@ class PlacingUpstreams(Upstreams):
             yield from map(again.restore_batch, second.batches)
         except GatewayError as error:
             raise again.clean(error) from None
+
+
+def _patient(should_abandon: Callable[[], bool], spent_s: float) -> Callable[[], bool]:
+    """Return the same for a call that began after its files were uploaded, for which its target is not blamed."""
+    until = Clock.monotonic() + spent_s
+    return lambda: Clock.monotonic() >= until and should_abandon()
+
+
+class PlacedLater:
+    """The files of a request while they are placed."""
+
+    def __init__(self, job: Job[Placing | None]) -> None:
+        self._job = job
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for some time; return whether the files are placed, or cannot be."""
+        with suppress(TimeoutError, GatewayError):
+            self._job.result(seconds)
+        return self._job.is_over
+
+    def result(self) -> Placing | None:
+        """Return the request with its files. Errors of `RequestFiles.place`."""
+        return self._job.result()
+
+    def close(self) -> None:
+        """End uploads that nobody waits for."""
+        self._job.stop()
 
 
 def content_of_row(files: Files, row: FileRow) -> FileContent:

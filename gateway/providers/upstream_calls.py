@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gateway.clock import Clock
 from gateway.errors import UpstreamFailed
-from gateway.neutral.events import Batch
+from gateway.neutral.events import Batch, Heartbeat
 from gateway.neutral.json_weight import is_large
 from gateway.neutral.parameters import MAX_CHOICES
 from gateway.neutral.parts import text_length
@@ -224,15 +224,26 @@ class LocalPending:
 # How the calls of an operation are made at a target, and streamed answers in progress.
 
 
+PREPARING: Batch = [Heartbeat()]  # the batch of an answer whose request is not sent yet
+
+
+class Preparation(Interface):
+    """Work before a request is sent. `close` ends it."""
+
+    def close(self) -> None: ...
+
+
 class Answering:
     """A streamed answer in progress: its batches, and `close()`, which ends the upstream call. `head_at` is when the
-    response began (monotonic seconds), 0.0 while nothing has arrived."""
+    response began (monotonic seconds), 0.0 while nothing has arrived. `is_sent`: its request was sent; until then its
+    files are uploaded, and its batches are PREPARING."""
 
     head_at: float = 0.0
+    is_sent: bool = True
 
-    def __init__(self, pending: PendingCall) -> None:
+    def __init__(self, pending: "PendingCall | Preparation") -> None:
         self.batches: Iterator[Batch] = iter(())
-        self._open: PendingCall | UpstreamReply | Answering = pending
+        self._open: PendingCall | Preparation | UpstreamReply | Answering = pending
 
     def answered(self, reply: UpstreamReply) -> None:
         self._open = reply
@@ -243,8 +254,9 @@ class Answering:
         self._open = pending
 
     def follow(self, other: "Answering") -> None:
-        """Continue with another call, which repeats this one."""
+        """Continue with another call, which repeats this one, or is the first that is sent."""
         self._open = other
+        self.is_sent = True
 
     def close(self) -> None:
         self._open.close()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import anthropic
+import httpx
 import openai
 import pytest
 from fakes.azure import KEY as AZURE_KEY
@@ -26,6 +27,7 @@ from openai import OpenAI
 from support.shared import Share, Tenant, usage_of
 
 from gateway.accounts.organizations import set_policy
+from gateway.billing.reconciliation import doctor
 from gateway.files import provider_files
 from gateway.runtime.threads import Job, pause
 
@@ -156,6 +158,39 @@ def test_a_refusal_that_concerns_no_file_uploads_nothing(
         ask(client, vendor, file)
     assert upstream.desk.uploads == upstream.desk.shown == 1
     assert file in str(refused.value) and ident not in str(refused.value)
+
+
+@pytest.fixture
+def patient(share: Share, upstream: Any, vendor: Vendor) -> Tenant:
+    """A gateway whose streams are silent for a fraction of a second at most."""
+    environment = {**vendor.environment, "LLM_OPENAI_BASE_URL": upstream.url, "GATEWAY_TIMEOUTS_HEARTBEAT_S": "0.2"}
+    return share.gateway(environment)
+
+
+def test_a_streaming_caller_gets_heartbeats_while_a_file_is_uploaded(patient: Tenant, upstream: Any, vendor: Vendor):
+    client = OpenAI(base_url=patient.url, api_key=patient.key, max_retries=0)
+    file = store(client)
+    upstream.desk.slow_s = 4.0
+    body = {"model": vendor.model, "messages": messages(file), "max_tokens": 100, "stream": True}
+    with httpx.stream("POST", f"{patient.url}/chat/completions", json=body, headers=signed(patient), timeout=30) as got:
+        lines = got.iter_lines()
+        first = next(lines)
+        sent = len(upstream.calls)  # the file is still on its way
+        rest = list(lines)
+    assert first.startswith(":") and sent == 0
+    assert rest[-2:] == ["data: [DONE]", ""] and any("Hello." in line for line in rest)
+
+
+def test_a_caller_who_leaves_during_an_upload_pays_nothing(patient: Tenant, upstream: Any, vendor: Vendor):
+    client = OpenAI(base_url=patient.url, api_key=patient.key, max_retries=0)
+    file = store(client)
+    upstream.desk.slow_s = 8.0
+    body = {"model": vendor.model, "messages": messages(file), "max_tokens": 100, "stream": True}
+    with httpx.stream("POST", f"{patient.url}/chat/completions", json=body, headers=signed(patient), timeout=30) as got:
+        next(got.iter_lines())
+    pause(12.0)
+    assert not upstream.calls and sum(row.cost_nusd for row in usage_of(patient)) == 0
+    assert doctor(patient.services.store.database) == []
 
 
 def test_two_requests_at_the_same_time_upload_a_file_once(
@@ -324,6 +359,10 @@ def ask(client: OpenAI, vendor: Vendor, file: str) -> str:
 def stream(client: OpenAI, vendor: Vendor, file: str) -> str:
     chunks = client.chat.completions.create(model=vendor.model, messages=messages(file), max_tokens=100, stream=True)
     return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+
+
+def signed(gateway: Tenant) -> dict[str, str]:
+    return {"authorization": f"Bearer {gateway.key}"}
 
 
 def outcome(client: OpenAI, vendor: Vendor, file: str) -> Any:

@@ -114,6 +114,8 @@ class Planned(Books):
 class Answering:
     """A scripted stream in progress; `closed` after its call was ended."""
 
+    is_sent = True
+
     def __init__(self, batches: Iterator[Batch]) -> None:
         self.batches, self.closed, self.head_at = batches, False, 0.0
 
