@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 from urllib.parse import parse_qs
 
-import anthropic.types.beta
 import gevent
 import openai.types as openai_types
 from fakes import anthropic as anthropic_fake
@@ -314,16 +313,20 @@ class FakeAnthropicFiles(FileFake, anthropic_fake.FakeAnthropic):
             **{"created_at": datetime.now(UTC).isoformat(), "downloadable": False},
             "expires_at": datetime.fromtimestamp(kept.expires_at, UTC).isoformat(),
         }
-        anthropic.types.beta.BetaFileMetadata.model_validate(shown)
+        from anthropic.types.beta import BetaFileMetadata
+
+        BetaFileMetadata.model_validate(shown)
         return shown
 
     def check_names(self, body: Any, headers: dict[str, str]) -> None:
+        from anthropic.types import beta
+
         super().check_names(body, headers)
         named = list(holders(body, "file_id"))
         if named and BETA not in headers.get("anthropic-beta", ""):
             raise FileRefused("source: Input tag 'file' found using 'type' does not match any of the expected tags")
         for node, _ in named:
-            check(anthropic.types.beta.BetaFileDocumentSourceParam, node, anthropic.types.beta)
+            check(beta.BetaFileDocumentSourceParam, node, beta)
 
     def without_names(self, body: Any) -> Any:
         for node, _ in holders(body, "file_id"):
