@@ -14,7 +14,7 @@ from gateway.clock import DAY_US
 from gateway.configuration.settings import RetentionSettings
 from gateway.errors import InvalidRequest
 
-SETTINGS = RetentionSettings(10, 5, 0, 0, False)
+SETTINGS = RetentionSettings(10, 5, 0, 0, 0, False)
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_the_newest_entry_stays_however_old(company, ended, aged) -> None:
 
 
 def test_zero_days_keep_all(company, aged) -> None:
-    forever = AccountCleanup(company.database, RetentionSettings(0, 0, 0, 0, False))
+    forever = AccountCleanup(company.database, RetentionSettings(0, 0, 0, 0, 0, False))
     assert forever.shorten_audit() == forever.forget_invitations() == 0
 
 
