@@ -51,7 +51,7 @@ class DiscountBook:
         self._book: dict[Place, DiscountInfo] | None = None
         self._version = -1
         self.any = True
-        control.on_change(self._renew)
+        control.on_change(self._forget, self._renew)
 
     def fraction(self, organization_id: str, provider: str, model: str, at_us: int) -> int:
         """Parts per million that are taken off, 0 for none. Unavailable when the store was down since a change."""
@@ -65,10 +65,12 @@ class DiscountBook:
                     return discount.fraction_ppm
         return 0
 
-    def _renew(self, version: int) -> None:
-        """Drop the cached discounts and read the table again. They are dropped even if the table cannot be read now."""
+    def _forget(self, version: int) -> None:
         self._book = None
         self.any = True
+
+    def _renew(self, version: int) -> None:
+        """Read the table again."""
         try:
             self._read(version)
         except GatewayError:

@@ -70,7 +70,8 @@ class Control:
         self.version = 0
         self._read_start = self._row_until = self._trusted_until = float("-inf")
         self._reading: SharedReading | None = None
-        self._callbacks: list[Callable[[int], object]] = []
+        self._listeners: list[Callable[[int], object]] = []
+        self._readers: list[Callable[[int], object]] = []
         self._coast_s = coast_s
         self._renewed_at = float("-inf")
         self.coasting = False
@@ -181,9 +182,15 @@ class Control:
         store is back."""
         self._coast_callbacks.append(callback)
 
-    def on_change(self, callback: Callable[[int], object]) -> None:
-        """Call `callback(version)` in this process after each change; its errors are logged."""
-        self._callbacks.append(callback)
+    def on_change(self, forget: Callable[[int], object], read: Callable[[int], object] | None = None) -> None:
+        """Call `forget(version)` in this process with each change, and then `read(version)`; their errors are logged.
+
+        All listeners forget before the new version is used, so `forget` waits for nothing. They read the store one
+        after the other; meanwhile a request reads what it needs itself.
+        """
+        self._listeners.append(forget)
+        if read is not None:
+            self._readers.append(read)
 
     def live_epochs(self) -> dict[int, str]:
         """Return epoch → node of every worker with a live row, by the store's clock."""
@@ -287,7 +294,7 @@ class Control:
             log.info("version %d is not confirmed: the database is unavailable", version)
 
     def _call_back(self, version: int) -> None:
-        for callback in self._callbacks:
+        for callback in (*self._listeners, *self._readers):
             try:
                 callback(version)
             except Exception:  # a fault of one listener must not stop the poll for the others

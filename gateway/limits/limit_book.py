@@ -65,7 +65,7 @@ class LimitBook:
         # Cached results of earlier requests: key → (the objects that the key's numbers identify, result).
         self.kept: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self.any = True
-        control.on_change(self._renew)
+        control.on_change(self._forget, self._renew)
 
     def find(self, organization_id: str) -> OrganizationLimits | None:
         """Return the limits of an organization, None without any. Unavailable when the store was down since a
@@ -130,12 +130,14 @@ class LimitBook:
             found |= {share.budget: found[share.rule.others.budget] for share in uncounted if share.rule.id in full}
         return found
 
-    def _renew(self, version: int) -> None:
-        """Forget the limits and read which organizations have any, even if that fails now."""
+    def _forget(self, version: int) -> None:
         self._organizations = None
         self._read_ones = {}
         self.kept.clear()
         self.any = True
+
+    def _renew(self, version: int) -> None:
+        """Read which organizations have limits."""
         try:
             self._read_organizations(version)
         except GatewayError:

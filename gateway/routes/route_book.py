@@ -86,9 +86,10 @@ class RouteBook:
         self._read_ones: dict[str, OrganizationRoutes] = {}
         self._characters = 0
         self._reads: SharedCalls[tuple[int, str], OrganizationRoutes] = SharedCalls()
+        self._name_reads: SharedCalls[int, Container[str]] = SharedCalls()
         self._stale = True
         self.names: Container[str] = _Anything()
-        control.on_change(self._renew)
+        control.on_change(self._forget, self._renew)
 
     def find(self, organization_id: str, project_id: str, requested: str) -> CompiledRoute | None:
         """Return the route that a model name calls, None for any other name. The built-in route `smart` can be
@@ -112,9 +113,7 @@ class RouteBook:
         return self._routes_of(organization_id).teams.get(member_id, NO_TEAMS)
 
     def _routes_of(self, organization_id: str) -> OrganizationRoutes:
-        # A change may be known while callbacks of others, which read the store, still delay `_renew`.
-        self._stale = self._stale or self._version < self._control.version
-        organizations = self._read_names(self._control.version) if self._stale else self._organizations
+        organizations = self._names_at(self._control.version) if self._stale else self._organizations
         if organization_id not in organizations:
             return NO_ROUTES
         routes = None if self._stale else self._read_ones.get(organization_id)
@@ -133,13 +132,19 @@ class RouteBook:
             self._characters -= self._read_ones.pop(next(iter(self._read_ones))).characters
         self._read_ones[organization_id] = routes
 
-    def _renew(self, version: int) -> None:
-        """Forget all routes and read their names again, even if that fails now."""
+    def _forget(self, version: int) -> None:
         self._stale = True
+        self.names = _Anything()
+
+    def _renew(self, version: int) -> None:
+        """Read the names of all routes again."""
         try:
-            self._read_names(version)
+            self._names_at(version)
         except GatewayError:
-            self.names = _Anything()  # the next request asks again
+            return  # the next request asks again
+
+    def _names_at(self, version: int) -> Container[str]:
+        return self._name_reads.run(version, partial(self._read_names, version))
 
     def _read_names(self, version: int) -> Container[str]:
         """Return the organizations that have routes, or any where many have some."""

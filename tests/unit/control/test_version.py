@@ -224,6 +224,18 @@ def test_listeners_get_each_change_even_when_one_of_them_fails(make_control):
     assert changes == [control.version]
 
 
+def test_every_listener_forgets_before_one_of_them_reads_the_store(make_control):
+    control, steps = make_control(), []
+    for name in ("limits", "discounts"):
+        control.on_change(
+            lambda version, name=name: steps.append(f"{name} forgot"),
+            lambda version, name=name: steps.append(f"{name} read"),
+        )
+    _change(control)
+    control.confirm()
+    assert steps == ["limits forgot", "discounts forgot", "limits read", "discounts read"]
+
+
 def test_every_start_has_a_higher_epoch(make_control):
     first, second = make_control(), make_control()
     epoch = first.epoch

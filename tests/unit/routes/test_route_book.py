@@ -85,7 +85,8 @@ def test_other_listeners_of_changes_do_not_keep_an_old_version_in_force(
     store.bind()
     control = Control(store, clock, node="one")
     held = Event()
-    control.on_change(lambda version: held.wait(5))  # another listener, which reads a store that is slow
+    # Another listener, which reads a store that is slow.
+    control.on_change(lambda version: None, lambda version: held.wait(5))
     book = RouteBook(store, control)
     organization = organizations.create_organization(store, Control.observer(store), "Acme", **ACTOR).id
 
