@@ -48,6 +48,8 @@ COMMAND_LINES = [
     ("files", "list"),
     ("jobs", "list"),
     ("logs",),
+    ("views", "list"),
+    ("shares", "list"),
     ("doctor",),
     ("launch", "--dry-run", "claude"),
     ("configure", "claude", "--dry-run"),

@@ -40,6 +40,7 @@ from gateway.catalogue import loader
 from gateway.configuration import settings
 from gateway.routes.route_document import read_document
 
+TELEMETRY = ("/v1/logs", "/v1/metrics", "/v1/traces")
 MARKS = {
     "drawing": "shows how parts lie to each other",
     "credentials": "its commands read a credential; tests/flows/test_guardrail_checkers.py creates each kind",
@@ -124,8 +125,10 @@ class Installation:
         assert "…" not in re.sub(r"#.*", "", text), f"no value for … in:\n{text}"
         return text
 
-    def get(self, url: str) -> int:
-        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {self.gateway.key}"})
+    def ask(self, url: str, body: bytes | None = None) -> int:
+        """Return the status of GET, or of POST with a body of JSON."""
+        headers = {"Authorization": f"Bearer {self.gateway.key}", "Content-Type": "application/json"}
+        request = urllib.request.Request(url, body, headers)
         try:
             with urllib.request.urlopen(request, timeout=20) as answer:
                 return answer.status
@@ -306,11 +309,14 @@ def check_configuration(block: Block, folder: Path) -> None:
 
 
 def check_addresses(installation: Installation, block: Block, value: Any) -> None:
-    """Check that a client's configuration leads to the gateway: each address in it lists models."""
+    """Check that a client's configuration leads to the gateway: each address in it lists models, or takes telemetry."""
     found = URL.findall(json.dumps(value))
     assert found, f"{block} names no address of the gateway"
     for url in found:
-        assert installation.get(f"{url}/config" if url.endswith("/ai") else f"{url}/models") == 200, url
+        if url.endswith(TELEMETRY):
+            assert installation.ask(url, b"{}") == 200, url
+        else:
+            assert installation.ask(f"{url}/config" if url.endswith("/ai") else f"{url}/models") == 200, url
 
 
 def run_json(installation: Installation, block: Block, folder: Path) -> None:

@@ -27,12 +27,12 @@ from llmgateway_cli.job_views import (
 from llmgateway_cli.shapes import list_of, object_of, text_of
 from llmgateway_cli.tables import Column
 from llmgateway_cli.values import NO_VALUE, show_many, show_number, show_second, show_usd
-from llmgateway_cli.waits import TOO_MANY
 
 PATH = BATCHES
 ENDPOINTS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/moderations")
 LISTED = {"batch": BATCHES, "message_batch": MESSAGE_BATCHES, "video": VIDEOS}
 WATCH_S = 2.0
+TOO_MANY = 429
 MAX_FAILURES = 30  # questions in succession that fail while a job is followed
 BAR_WIDTH = 24
 COLUMNS = (

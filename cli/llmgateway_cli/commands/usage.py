@@ -27,17 +27,15 @@ from llmgateway_cli.outcome_tables import (
     saved_cells,
     wasted_cells,
 )
-from llmgateway_cli.plots import plot_lines
 from llmgateway_cli.shapes import list_of, text_of
 from llmgateway_cli.tables import Column
-from llmgateway_cli.usage_totals import Totals, breakdown_of, merged_rows, total_of
+from llmgateway_cli.usage_tables import DIMENSIONS, FIGURES, NO_REQUESTS, figures, show_rows, show_totals
+from llmgateway_cli.usage_totals import Totals, merged_rows, total_of
 from llmgateway_cli.values import read_date, show_many, show_number, show_time, show_usd
 
 RANGES = ("1h", "4h", "24h", "7d", "30d", "365d")
 SOURCE_RANGES = ("7d", "30d")
 DEFAULT_RANGE = "7d"
-# --by, the value that the service knows, and the list with the result.
-DIMENSIONS = {"model": ("model", "modelBreakdown"), "key": ("apiKey", "apiKeyBreakdown")}
 # The groups of `GET /activity/shares`.
 SHARES = (
     *("team", "person", "costCenter", "department", "division", "organization", "employeeNumber"),
@@ -46,8 +44,6 @@ SHARES = (
 # The groups of `GET /activity/outcomes`.
 OUTCOME_GROUPS = ("team", "project", "repository", "model", "person", "key", "session")
 NOT_STATED = "(not stated)"
-FIGURES = (Column("REQUESTS", number=True), Column("TOKENS", number=True), Column("COST", number=True))
-NO_REQUESTS = "There were no requests."
 NOT_FOUND = 404
 Query = dict[str, str | int]
 
@@ -113,8 +109,8 @@ def usage(
     if context.output.as_json:
         context.output.document(answer)
         return
-    _show_totals(context, _place(chosen, api_key), label, total_of(rows))
-    _show_rows(context, rows, by, plot)
+    show_totals(context, _place(chosen, api_key), label, total_of(rows))
+    show_rows(context, rows, by, plot)
 
 
 class UsageQuestion(NamedTuple):
@@ -128,15 +124,6 @@ class UsageQuestion(NamedTuple):
     plot: bool
     label: str
     is_default: bool
-
-
-def _show_rows(context: ClientContext, rows: list[dict[str, Any]], by: str | None, plot: bool) -> None:
-    if plot:
-        _plot(context, rows)
-    elif by:
-        _show_breakdown(context, rows, by)
-    else:
-        _show_timeline(context, rows)
 
 
 def read_window(
@@ -178,62 +165,6 @@ def _place(project: Any, api_key: str | None) -> str:
     return place
 
 
-def _show_totals(context: ClientContext, place: str, label: str, totals: Totals) -> None:
-    context.output.fields(
-        (
-            ("Usage", f"{place} ({label})"),
-            ("Requests", show_number(totals.requests)),
-            ("Errors", show_number(totals.errors)),
-            (
-                "Tokens",
-                f"{show_number(totals.tokens)} ({show_number(totals.input)} in, {show_number(totals.output)} out)",
-            ),
-            ("Cost", show_usd(totals.cost)),
-        )
-    )
-    context.output.data("")
-
-
-def _show_timeline(context: ClientContext, rows: list[dict[str, Any]]) -> None:
-    columns = (Column("DATE"), *FIGURES, Column("ERRORS", number=True))
-    cells = [
-        (_date_of(row), *_figures(Totals.of(row)), show_number(row.get("errorCount")))
-        for row in rows
-        if row.get("requestCount")
-    ]
-    context.output.table(columns, cells, NO_REQUESTS)
-    if cells:
-        context.output.info("--by model or --by key shows a breakdown, --plot a chart.")
-
-
-def _show_breakdown(context: ClientContext, rows: list[dict[str, Any]], by: str) -> None:
-    parts = breakdown_of(rows, DIMENSIONS[by][1])
-    if by != "key":
-        columns = (Column(by.upper(), shorten=True), *FIGURES)
-        context.output.table(columns, [(part.name, *_figures(part.totals)) for part in parts], NO_REQUESTS)
-        return
-    # Keys may have one name; their ids tell them apart.
-    names = [part.name for part in parts]
-    is_clear = len(set(names)) == len(names)
-    cells = [(part.name, part.id, *_figures(part.totals)) for part in parts]
-    context.output.table((Column("KEY", shorten=True), Column("ID", rank=int(is_clear)), *FIGURES), cells, NO_REQUESTS)
-
-
-def _plot(context: ClientContext, rows: list[dict[str, Any]]) -> None:
-    points = [(_date_of(row), Totals.of(row).cost) for row in rows]
-    for line in plot_lines(points, context.output.width):
-        context.output.data(line)
-
-
-def _figures(totals: Totals) -> tuple[str, str, str]:
-    return show_number(totals.requests), show_number(totals.tokens), show_usd(totals.cost)
-
-
-def _date_of(row: dict[str, Any]) -> str:
-    """Return the day, or the hour, of a row."""
-    return str(row.get("date", "")).replace("T", " ")[:16]
-
-
 def _show_organization(context: ClientContext, asked: UsageQuestion) -> None:
     """Print the usage of an organization: each project and their sum, or a breakdown or chart of all together."""
     organization = find_organization(organizations(context), asked.organization)
@@ -251,15 +182,15 @@ def _show_organization(context: ClientContext, asked: UsageQuestion) -> None:
         place += f", project {projects[0].get('name')}"
     if "apiKeyId" in asked.query:
         place += f", API key {asked.query['apiKeyId']}"
-    _show_totals(context, place, asked.label, everything)
+    show_totals(context, place, asked.label, everything)
     if asked.by or asked.plot:
-        _show_rows(context, rows, asked.by, asked.plot)
+        show_rows(context, rows, asked.by, asked.plot)
         return
     cells = [
-        (str(report["projectName"]), str(report["projectId"]), *_figures(total_of(report["activity"])))
+        (str(report["projectName"]), str(report["projectId"]), *figures(total_of(report["activity"])))
         for report in reports
     ]
-    cells.append(("TOTAL", "", *_figures(everything)))
+    cells.append(("TOTAL", "", *figures(everything)))
     context.output.table((Column("PROJECT", shorten=True), Column("ID", rank=1), *FIGURES), cells)
 
 
@@ -423,9 +354,7 @@ def sources(context: ClientContext, project: str | None, span: str | None, first
     if context.output.as_json:
         context.output.document(listed)
         return
-    cells = [
-        (str(row.get("source", "")), *_figures(Totals.of(row)), show_time(row.get("lastUsedAt"))) for row in listed
-    ]
+    cells = [(str(row.get("source", "")), *figures(Totals.of(row)), show_time(row.get("lastUsedAt"))) for row in listed]
     context.output.fields((("Usage", f"{_place(chosen, None)} ({label})"),))
     context.output.data("")
     columns = (Column("SOURCE", shorten=True), *FIGURES, Column("LAST USED"))

@@ -121,9 +121,9 @@ def test_earlier_releases_read_the_intent_of_a_routed_request(start_billing, acc
 
 def test_intents_of_earlier_releases_are_read() -> None:
     short, whole = read_intent(orjson.dumps(SHORT)), read_intent(orjson.dumps(WHOLE))
-    assert (short.tokens, short.cost_nusd, short.leases) == (40, 500, [[7, "key_02:total"]])
+    assert (short.tokens, short.cost_nusd, short.leases) == (40, 500, [(7, "key_02:total")])
     assert (short.units, short.output, short.session, short.tags) == (None, 0, None, None)
-    assert whole[: len(SHORT)] == tuple(SHORT) and whole.provider_key == "pk_1"
+    assert whole[: len(SHORT)] == (*SHORT[:-1], [(7, "key_02:total")]) and whole.provider_key == "pk_1"
     assert (whole.units, whole.price_key, whole.output, whole.output_nusd) == ({"searches": 2}, "low", 50, 11)
     row = interrupted(whole, bytes.fromhex(ids.new_hex()), 1, 99)
     assert (row.session, row.tags, row.output_nusd, row.input_nusd) == ("session-1", '{"a":"b"}', 11, 480)

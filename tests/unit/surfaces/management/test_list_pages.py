@@ -43,7 +43,10 @@ SHORT = {
     f"{ORG}/routes/<route_name>/versions": "at most 50 of a route",
     f"{ORG}/routes/savings": "rules and models of the routes of a period",
     f"{ORG}/scim/tokens": "one for each identity provider",
+    f"{ORG}/shares": "at most 100 of a person",
     f"{ORG}/skills": "published by hand",
+    f"{ORG}/view-subscriptions": "at most 50 of a person",
+    f"{ORG}/views": "at most 50 of a person",
 }
 ISSUER = Issuer("https://issuer.example", make_key("one"))
 
