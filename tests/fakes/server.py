@@ -80,6 +80,10 @@ class FakeServer:
         """Add answers for the next requests, in order, after those that are not yet used."""
         self._script.extend(answers)
 
+    def forget_script(self) -> None:
+        """Drop the answers that are not yet used."""
+        self._script.clear()
+
     def next_answer(self, usual: Any) -> Any:
         return self._script.pop(0) if self._script else usual
 

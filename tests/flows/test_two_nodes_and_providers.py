@@ -17,6 +17,8 @@ from support.spending import query, reserved_nusd, until
 
 from gateway.runtime.threads import Job, pause
 
+pytestmark = pytest.mark.extended
+
 MODEL = "openai/gpt-5-mini"
 READER = "openai/gpt-4o-mini"  # reads documents
 TEXT = "One two three four five six seven eight nine ten eleven twelve."
