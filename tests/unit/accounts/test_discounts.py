@@ -79,7 +79,7 @@ def test_after_a_change_that_could_not_be_read_nothing_old_is_believed(company, 
 
     with monkeypatch.context() as patched:
         patched.setattr(company.database, "read", away)
-        discounts._renew(company.control.version)
+        company.control._call_back(company.control.version)
         with pytest.raises(Unavailable):
             discounts.fraction(company.organization_id, "alpha", "small", AT)
     assert discounts.fraction(company.organization_id, "alpha", "small", AT) == 4
