@@ -1,4 +1,4 @@
-"""What each page of the console costs the gateway: `python -m bench.console_pages --folder FOLDER [--url URL]`.
+"""The cost of each page of the console: `python -m bench.console_pages --folder FOLDER [--url URL]`.
 
 It answers the pages in this process, with the data that `python -m bench.console --parts fill --folder FOLDER` made,
 for the first owner: the processor time of this process and the time until the answer (medians of --rounds), the

@@ -78,7 +78,7 @@ KEY_REFUSALS = {
 
 
 class SessionLookDue(Exception):
-    """It is time to look again whether the session of a page token goes on."""
+    """The session of a page token must be checked again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class FileCounts:
         self._known: OrderedDict[tuple[str, ...], MediaCount] = OrderedDict()
 
     def count(self, part: FilePart, row: FileRow) -> MediaCount:
-        """Return the tokens of a part whose content is a stored file. Unavailable."""
+        """Return the tokens of a part that names a stored file. Unavailable."""
         name = part.filename if isinstance(part, File) else ""
         key = (row.content, type(part).__name__, part.media.media_type, name)
         known = self._known.get(key)

@@ -1,4 +1,4 @@
-"""What providers were sent for background responses, where they may make them in their own background mode.
+"""Requests that were sent to providers for background responses, where they may make them in their own background mode.
 
 It is in the row of the response before each attempt, so that any worker can read the response on, or bill it once.
 """

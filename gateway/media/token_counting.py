@@ -102,7 +102,7 @@ def count(part: Image | Audio | Video | File) -> MediaCount:
 
 
 def count_stored(part: Image | Audio | Video | File, file: StoredFile) -> MediaCount:
-    """Return the tokens of a part whose content is in a file."""
+    """Return the tokens of a part with its content in a file."""
     return _count(part, _StoredContent(file), file.read(HEAD))
 
 

@@ -56,7 +56,7 @@ def run(ctx: click.Context, name: str) -> None:
     try:
         report = make_background(services).run(name)
     finally:
-        # What the job found to alert about is noted in this process only, and its end would lose it.
+        # Alerts of the job are noted in this process only, and would be lost with its end.
         services.telemetry.alerts.spread()
     print_result(f"{name} took {report.seconds:.2f} s.", job=name, seconds=round(report.seconds, 3))
 

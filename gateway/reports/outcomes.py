@@ -70,7 +70,7 @@ class OutcomeQuestion(Struct, frozen=True):
     hidden: frozenset[str] = frozenset()
 
     def hidden_people(self, key_ids: Iterable[str]) -> frozenset[str]:
-        """Return the owners of some keys of whom none may be seen alone."""
+        """Return those owners of keys that may not be shown alone."""
         return frozenset(self.keys[ident].member_id for ident in key_ids if ident in self.keys) & self.hidden
 
 

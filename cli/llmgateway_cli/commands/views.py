@@ -82,7 +82,7 @@ def update_view(context: ClientContext, /, view: str, page: str, org: str | None
 @organization_option
 @pass_context
 def delete_view(context: ClientContext, view: str, page: str, org: str | None) -> None:
-    """Delete a VIEW (its name or id). It is sent to nobody any more."""
+    """Delete a VIEW (its name or id). Its weekly messages end."""
     context.client.management("DELETE", organization_path(context, org, VIEWS, _view_id(context, org, page, view)))
     context.output.success("The view was deleted.")
 

@@ -83,7 +83,7 @@ class AzureFileApi(OpenAIFileApi):
 
 
 class MistralFileApi(OpenAIFileApi):
-    """Mistral's files API, whose lifetimes are in hours."""
+    """Mistral's files API, which takes lifetimes in hours."""
 
     sample = "00000000-0000-0000-0000-000000000000"
 

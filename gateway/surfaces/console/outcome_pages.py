@@ -104,7 +104,7 @@ def show(call: PageCall) -> Outbound:
         mine, compared, more = True, True, {"mine": "true"}
         answer = call.run(OUTCOMES, {**asked, **more, "groupBy": group})
     times = _log_times(day) if day else {"timeRange": period}
-    # A day is asked further by its sessions where the visitor may see them, else by its requests.
+    # A day links to its sessions where the visitor may see them, else to its requests.
     by_session = mine or compares_people(call.visitor, scope_of(call.visitor, project.get("projectId")))
     narrowed = {**project, "show": plotted, "timeRange": period, **({"mine": "1"} if mine else {})}
     narrowed["groupBy"] = "session" if by_session else group
