@@ -17,7 +17,16 @@ from gateway.neutral.parts import text_length
 from gateway.neutral.realtime import RealtimeRequest, ServerEvent
 from gateway.neutral.request import Native, Request
 from gateway.providers.answer_checks import UNKNOWN_SHAPE, check_parts
-from gateway.providers.protocol import AnswerReader, Call, Codec, Failure, StreamCodec, Target, UpstreamReply
+from gateway.providers.protocol import (
+    AnswerReader,
+    Call,
+    Codec,
+    Failure,
+    StreamCodec,
+    Target,
+    UpstreamReply,
+    WireFormat,
+)
 from gateway.runtime.large_files import MessageBody
 from gateway.runtime.threads import Job, compute
 from gateway.transport import Transport
@@ -326,6 +335,19 @@ def signed_in(target: Target) -> Target:
     if identity is None:
         return target
     return identity.sign_in(target)
+
+
+def succeeded(reply: UpstreamReply, wire: WireFormat, target: Target) -> UpstreamReply:
+    """Return a reply with success; of another one raise the error, after a refused sign-in was renewed."""
+    if 200 <= reply.status < 300:
+        return reply
+    try:
+        signed_in_again(target, reply)  # the next call has another token
+        error = wire.failure(reply, target)
+        error.upstream_status = reply.status
+        raise error
+    finally:
+        reply.close()
 
 
 def signed_in_again(target: Target, reply: UpstreamReply) -> Target | None:

@@ -16,7 +16,7 @@ from gateway.providers.batches.batch_codec import (
 )
 from gateway.providers.protocol import Call, Target, UpstreamReply, WireFormat
 from gateway.providers.upstream import Upstreams
-from gateway.providers.upstream_calls import Opener, signed_in, signed_in_again
+from gateway.providers.upstream_calls import Opener, signed_in, succeeded
 from gateway.runtime.line_splitting import split_lines
 from gateway.runtime.loop_turns import low_priority_turn
 from gateway.runtime.threads import compute_if
@@ -137,15 +137,7 @@ class BatchCalls:
     def _open(self, carrier: Carrier, call: Call, seconds: float = CALL_TIMEOUT_S) -> UpstreamReply:
         """Return the reply of a call that succeeded."""
         reply = carrier.opener.send(call, carrier.target, Clock.monotonic() + seconds).wait()
-        if 200 <= reply.status < 300:
-            return reply
-        try:
-            signed_in_again(carrier.target, reply)  # the next call has another token
-            error = carrier.wire.failure(reply, carrier.target)
-            error.upstream_status = reply.status
-            raise error
-        finally:
-            reply.close()
+        return succeeded(reply, carrier.wire, carrier.target)
 
 
 def _read_result(codec: BatchCodec, line: bytes) -> ResultLine:

@@ -8,7 +8,7 @@ from gateway.errors import GatewayError, NotSupported, UpstreamTimeout
 from gateway.providers.files.file_codec import READY, REFUSED, FileCodec, FileContent, ProviderFile
 from gateway.providers.protocol import Call, Target, UpstreamReply, WireFormat
 from gateway.providers.upstream import Upstreams
-from gateway.providers.upstream_calls import Opener, signed_in, signed_in_again
+from gateway.providers.upstream_calls import Opener, signed_in, succeeded
 from gateway.runtime.threads import pause
 
 CALL_TIMEOUT_S = 60.0
@@ -112,12 +112,4 @@ class FileCalls:
     def _open(self, carrier: FileCarrier, call: Call, deadline: float) -> UpstreamReply:
         """Return the reply of a call that succeeded."""
         reply = carrier.opener.send(call, carrier.target, deadline).wait()
-        if 200 <= reply.status < 300:
-            return reply
-        try:
-            signed_in_again(carrier.target, reply)  # the next call has another token
-            error = carrier.wire.failure(reply, carrier.target)
-            error.upstream_status = reply.status
-            raise error
-        finally:
-            reply.close()
+        return succeeded(reply, carrier.wire, carrier.target)
